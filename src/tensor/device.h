@@ -1,0 +1,62 @@
+#pragma once
+// What a rank computes on: one GPU, or one CPU core. A rank is a thread with a device; tensor
+// parallelism over CPU cores and over GPUs is the same code (ARCHITECTURE.md, "Ranks").
+//
+// On a CPU device a launch runs at once on the calling (rank) thread, so streams and events are free;
+// on CUDA it is queued. Callers assume the queued behaviour.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+
+namespace hayate {
+
+enum class DeviceKind : uint8_t { kCpu, kCuda };
+
+enum class MemoryKind : uint8_t {
+  kDevice,  // read and written by kernels; on the CPU: huge-page advised, 64-byte aligned
+  kPinned,  // host memory that the device copies from at full rate; on the CPU: plain
+};
+
+class Device;
+
+// An in-order queue of work on one device. A handle: copying it names the same queue.
+struct Stream {
+  Device* device = nullptr;
+  void* handle = nullptr;  // cudaStream_t, or null on the CPU
+};
+
+// A point in a stream. A handle owned by the device, freed with it.
+struct Event {
+  void* handle = nullptr;  // cudaEvent_t, or null on the CPU
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual DeviceKind kind() const = 0;
+  // "cpu0 (avx512-vnni)", "cuda0 (NVIDIA H200)".
+  virtual std::string name() const = 0;
+
+  // Start-up only. kResourceExhausted says how many bytes were asked for and how many are free.
+  virtual Result<void*> Allocate(size_t bytes, MemoryKind kind) = 0;
+  virtual void Free(void* pointer, size_t bytes, MemoryKind kind) = 0;
+
+  virtual Stream NewStream() = 0;
+  virtual Event NewEvent() = 0;
+  virtual void Record(Event event, Stream stream) = 0;
+  virtual void Wait(Stream stream, Event event) = 0;
+  // Blocks the host until the event's point is reached.
+  virtual void Synchronize(Event event) = 0;
+  // Queues a copy between any two memories this device can reach.
+  virtual void Copy(Stream stream, void* to, const void* from, size_t bytes) = 0;
+};
+
+// The calling thread's core as a device. `index` is for its name.
+std::unique_ptr<Device> MakeCpuDevice(int index);
+
+}  // namespace hayate
