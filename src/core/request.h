@@ -1,0 +1,33 @@
+#pragma once
+// A request as the engine takes it: tokenised, validated, complete. Made by api on the text pool, moved
+// through the inbox, owned by the engine from there.
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/ids.h"
+#include "core/sampling_params.h"
+
+namespace hayate {
+
+inline constexpr int64_t kNoDeadline = std::numeric_limits<int64_t>::max();
+
+struct Request {
+  RequestId id;
+  std::vector<TokenId> prompt;  // never empty
+  SamplingParams sampling;
+  LogprobParams logprobs;
+
+  int32_t priority = 0;               // higher runs first under the priority policy
+  int64_t deadline_ns = kNoDeadline;  // on the engine's clock; past it the request ends with kDeadlineExceeded
+  int64_t arrival_ns = 0;             // set by the inbox
+  // Prefix-cache namespace (cache_salt, extra_key, adapter): only equal strings share pages.
+  std::string cache_namespace;
+  // Which outbox its events go to: the owning http thread.
+  int32_t outbox = 0;
+};
+
+}  // namespace hayate

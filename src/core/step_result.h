@@ -1,0 +1,29 @@
+#pragma once
+// What a step brought: the tokens each sampling row drew. The only way from exec back to engine.
+
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "core/ids.h"
+#include "core/token_event.h"
+
+namespace hayate {
+
+struct RowResult {
+  SlotId slot;
+  std::vector<TokenId> tokens;               // empty for a chunk that does not sample
+  std::vector<TokenLogprob> logprobs;        // one per token, when the slot asked for them
+  std::vector<TokenLogprob> prompt_logprobs; // of a row with logprobs_begin ≥ 0
+  // The logits held NaN or no finite value: the sequence must end with an error, alone.
+  bool bad_logits = false;
+};
+
+struct StepResult {
+  uint64_t step = 0;
+  std::vector<RowResult> rows;  // one per plan row, same order
+  Status status;                // not ok: the device failed, no row is valid
+  int64_t device_ns = 0;        // time of forward and sampling, for metrics
+};
+
+}  // namespace hayate

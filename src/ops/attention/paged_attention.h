@@ -1,0 +1,81 @@
+#pragma once
+// Attention over a paged KV cache: decode, prefill chunks and verification in one call.
+//
+//   out[t, h] = Σ_s softmax_s(scale · q[t, h] · k[s, g(h)] ) v[s, g(h)]    over the visible positions s
+//
+// visible: s ≤ position(t), and s > position(t) − window where a window is set. A logit soft cap c maps
+// a score x to c · tanh(x / c). A sink adds exp(sink[h]) to the softmax's denominator.
+//
+// Cache layout, per layer inside a page (CPU and simple CUDA kernels):
+//   K: [Hkv, P, D] then V: [Hkv, P, D], element type `dtype`; for int8 each followed by fp32 scales
+//   [Hkv, P] (symmetric, per token and head).
+// The key and value of the row's own tokens are already in the cache when attention runs.
+// The order of summation depends on (position, window) alone: not on the batch, not on how the prompt
+// was chunked.
+
+#include <cstdint>
+
+#include "tensor/device.h"
+#include "tensor/tensor_view.h"
+#include "tensor/workspace.h"
+
+namespace hayate::ops {
+
+// One layer of one group's pool. The bytes of page p start at base + p × page_stride.
+struct KvLayerView {
+  std::byte* base = nullptr;
+  int64_t page_stride = 0;  // bytes between pages (all layers of the group)
+  DType dtype = DType::kF16;  // kF32, kF16, kBF16, kI8
+  int32_t page_tokens = 0;    // P
+  int32_t num_kv_heads = 0;   // Hkv of this rank
+  int32_t head_dim = 0;       // D
+};
+
+// Bytes of one layer of one page.
+int64_t KvLayerPageBytes(DType dtype, int32_t page_tokens, int32_t num_kv_heads, int32_t head_dim);
+
+// R rows of the step; row r owns tokens [q_begin[r], q_begin[r + 1]) of q, at positions
+// [kv_len[r] − count, kv_len[r]). Device memory.
+struct AttentionRows {
+  int32_t num_rows = 0;
+  const int32_t* q_begin = nullptr;     // [R + 1]
+  const int32_t* kv_len = nullptr;      // [R], counting the row's own tokens
+  const int32_t* page_table = nullptr;  // [R, page_table_stride]; −1 where a window dropped the page
+  int32_t page_table_stride = 0;
+};
+
+// Appends keys and values of T tokens to the cache.
+struct KvWriteArgs {
+  ConstTensorView k;  // [T, Hkv, D], f32 on the CPU
+  ConstTensorView v;  // [T, Hkv, D]
+  int64_t k_row_stride = 0;  // elements between tokens (k and v are slices of one qkv buffer)
+  int64_t v_row_stride = 0;
+  const int32_t* positions = nullptr;  // [T]
+  AttentionRows rows;
+  KvLayerView cache;
+};
+void KvWrite(Stream stream, const KvWriteArgs& args);
+
+struct PagedAttentionArgs {
+  TensorView out;     // [T, Hq, D]
+  ConstTensorView q;  // [T, Hq, D]
+  int64_t q_row_stride = 0;  // elements between tokens
+  AttentionRows rows;
+  KvLayerView cache;
+  float scale = 1.0f;       // usually 1/√D
+  // Query head h of this rank reads kv head (h + group_offset) / group_size of this rank. The offset is
+  // not 0 where a rank's first query head is not the first of its group.
+  int32_t group_size = 1;
+  int32_t group_offset = 0;
+  int32_t window = 0;        // 0: none; W: the last W positions, counting the token's own
+  float soft_cap = 0.0f;     // 0: none
+  const float* sinks = nullptr;  // [Hq] or null
+};
+void PagedAttention(Stream stream, Workspace& workspace, const PagedAttentionArgs& args);
+
+int64_t PagedAttentionWorkspaceBytes(int64_t max_tokens, int64_t num_q_heads, int32_t head_dim);
+
+// The definition, in plain fp32 over the same arguments.
+void PagedAttentionReference(const PagedAttentionArgs& args);
+
+}  // namespace hayate::ops
