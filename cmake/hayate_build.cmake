@@ -20,7 +20,7 @@ endif()
 add_library(hayate_flags INTERFACE)
 target_include_directories(hayate_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
 target_compile_options(hayate_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Werror>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers -Werror>
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
 target_link_libraries(hayate_flags INTERFACE Threads::Threads)
 if(HAYATE_SANITIZE)
