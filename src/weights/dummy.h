@@ -1,0 +1,43 @@
+#pragma once
+// Random weights of true shapes: what a model costs can be measured without its checkpoint. A value
+// depends only on (seed, tensor name, position), never on the order in which tensors are asked for.
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "tensor/dtype.h"
+#include "tensor/shape.h"
+#include "tensor/tensor_view.h"
+
+namespace hayate::weights {
+
+struct DummyTensor {
+  std::string name;
+  DType dtype = DType::kF32;
+  Shape shape;
+};
+
+// Fills `out` with values of mean 0 and standard deviation 1/√K, K the row length, so activations
+// keep their size through the layers. Plain floats are near normal (a sum of uniform bytes); block
+// types get uniform codes under constant scales; integers small values. A vector with "norm" in its
+// name is all ones.
+void FillDummy(TensorView out, std::string_view name, uint64_t seed);
+
+// Owns dummy tensors, each made when first asked for. Thread-safe.
+class DummyStore {
+ public:
+  explicit DummyStore(uint64_t seed) : seed_(seed) {}
+  ConstTensorView Get(std::string_view name, DType dtype, const Shape& shape);
+
+ private:
+  const uint64_t seed_;
+  std::mutex mutex_;
+  std::map<std::string, std::unique_ptr<std::byte[]>, std::less<>> tensors_;
+};
+
+}  // namespace hayate::weights
