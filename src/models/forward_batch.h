@@ -1,0 +1,28 @@
+#pragma once
+// One step as a model sees it: T tokens of R rows (sequences), where their caches lie, and whose
+// logits are wanted. Made by exec; every rank gets an equal batch. All pointers are device memory.
+
+#include <cstdint>
+#include <span>
+
+#include "ops/attention/paged_attention.h"
+
+namespace hayate::models {
+
+struct ForwardBatch {
+  int32_t num_tokens = 0;              // T
+  const int32_t* token_ids = nullptr;  // [T], each in [0, V)
+  const int32_t* positions = nullptr;  // [T], each in [0, max_context)
+
+  // One per cache group of the model's layout, in its order. q_begin and kv_len are equal in all;
+  // page tables differ. Rows lie back to back: row r owns tokens [q_begin[r], q_begin[r + 1]).
+  std::span<const ops::AttentionRows> rows;
+
+  int32_t num_logits = 0;                 // L
+  const int32_t* logits_index = nullptr;  // [L] token indexes in [0, T), ascending
+  // [L, V], f32. On the CPU one buffer serves all ranks: each writes its slice of the vocabulary,
+  // and the caller's barrier makes the whole visible.
+  float* logits = nullptr;
+};
+
+}  // namespace hayate::models

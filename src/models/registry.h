@@ -1,0 +1,38 @@
+#pragma once
+// From a checkpoint to a Model.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "base/status.h"
+#include "models/config.h"
+#include "models/model.h"
+#include "ops/matmul/matmul.h"
+#include "tensor/device.h"
+#include "weights/checkpoint.h"
+
+namespace hayate::models {
+
+struct LoadOptions {
+  int rank = 0;
+  int num_ranks = 1;
+  Device* device = nullptr;  // of this rank; must outlive the model
+  ops::MatmulPrecision precision = ops::MatmulPrecision::kFast;
+  DType kv_dtype = DType::kF16;  // kF32, kF16, kBF16, kI8
+  int32_t page_tokens = 32;      // [1, 1024]
+  int32_t max_context = 0;       // 0: what the checkpoint promises
+  // Called on this rank's thread after each layer: bytes of the checkpoint read so far and in all,
+  // both for this rank's share. May be empty.
+  std::function<void(int64_t done, int64_t total)> progress;
+};
+
+// Reads and prepares this rank's shard. Call it on the rank's own thread, on all ranks at once:
+// packing then runs in parallel and memory is first touched where it is used. The embedding table
+// stays in the checkpoint's mapped file, so the checkpoint must outlive the model. kUnsupported for
+// an architecture or a feature that has no implementation, kDataLoss for tensors that do not fit
+// the config, kInvalidArgument for options; messages name the field or the tensor.
+Result<std::unique_ptr<Model>> LoadModel(const weights::Checkpoint& checkpoint,
+                                         const LoadOptions& options);
+
+}  // namespace hayate::models
