@@ -1,0 +1,56 @@
+"""Fixtures of the wire tests: real servers with the default model, and clients for them."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+from server_process import ServerProcess
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One server with default flags plus metrics and cache reports, shared by the whole session."""
+    log_path = tmp_path_factory.mktemp("server") / "server.log"
+    process = ServerProcess(["--enable-metrics", "--enable-cache-report"], log_path)
+    try:
+        process.wait_until_ready()
+        yield process
+    except BaseException:
+        process.kill()
+        raise
+    process.stop()
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
+    """Starts servers with flags of the test's own; whatever still runs must stop cleanly."""
+    started: list[ServerProcess] = []
+
+    def start(*flags: str) -> ServerProcess:
+        process = ServerProcess(list(flags), tmp_path / f"server-{len(started)}.log")
+        started.append(process)
+        try:
+            process.wait_until_ready()
+        except BaseException:
+            process.kill()
+            started.remove(process)
+            raise
+        return process
+
+    yield start
+    for process in started:
+        process.stop()
+
+
+@pytest.fixture
+def client(server: ServerProcess) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=120.0) as made:
+        yield made
+
+
+@pytest.fixture
+def http(server: ServerProcess) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server.url, timeout=120.0) as made:
+        yield made
