@@ -1,0 +1,107 @@
+#include "weights/finite.h"
+
+#include <cstring>
+
+namespace hayate::weights {
+namespace {
+
+// A float field repeated every `stride` bytes, `offset` bytes into each.
+struct Field {
+  enum Kind : uint8_t { kF32, kF16, kBf16, kE4M3, kE5M2, kE8M0 };
+  Kind kind;
+  int offset = 0;
+};
+
+struct Fields {
+  Field items[2];
+  int count;
+};
+
+// Where each dtype keeps values that can be NaN or infinite.
+Fields FloatFields(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return {{{Field::kF32}}, 1};
+    case DType::kF16:
+      return {{{Field::kF16}}, 1};
+    case DType::kBF16:
+      return {{{Field::kBf16}}, 1};
+    case DType::kF8E4M3:
+      return {{{Field::kE4M3}}, 1};
+    case DType::kF8E5M2:
+      return {{{Field::kE5M2}}, 1};
+    case DType::kF8E8M0:
+    case DType::kMXFP4:
+      return {{{Field::kE8M0}}, 1};
+    case DType::kQ4_0:
+    case DType::kQ5_0:
+    case DType::kQ8_0:
+    case DType::kIQ4_NL:
+      return {{{Field::kF16}}, 1};
+    case DType::kQ4_1:
+    case DType::kQ5_1:
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+      return {{{Field::kF16}, {Field::kF16, 2}}, 2};
+    case DType::kQ2_K:
+      return {{{Field::kF16, 80}, {Field::kF16, 82}}, 2};
+    case DType::kQ3_K:
+      return {{{Field::kF16, 108}}, 1};
+    case DType::kQ6_K:
+      return {{{Field::kF16, 208}}, 1};
+    case DType::kI8:
+    case DType::kU8:
+    case DType::kI16:
+    case DType::kI32:
+    case DType::kI64:
+    case DType::kBool:
+      return {{}, 0};
+  }
+  return {{}, 0};
+}
+
+template <typename Bits>
+std::optional<int64_t> FindMasked(const ConstTensorView& tensor, int field_offset, Bits mask,
+                                  Bits bad) {
+  const int64_t stride = Info(tensor.dtype).block_bytes;
+  for (int64_t at = field_offset; at < tensor.num_bytes(); at += stride) {
+    Bits bits;
+    std::memcpy(&bits, tensor.data + at, sizeof(Bits));
+    if ((bits & mask) == bad) return at;
+  }
+  return std::nullopt;
+}
+
+// All ones in the exponent is NaN or infinity; E4M3FN and E8M0 have one NaN code.
+std::optional<int64_t> Find(const ConstTensorView& tensor, const Field& field) {
+  const int at = field.offset;
+  switch (field.kind) {
+    case Field::kF32:
+      return FindMasked<uint32_t>(tensor, at, 0x7F800000, 0x7F800000);
+    case Field::kF16:
+      return FindMasked<uint16_t>(tensor, at, 0x7C00, 0x7C00);
+    case Field::kBf16:
+      return FindMasked<uint16_t>(tensor, at, 0x7F80, 0x7F80);
+    case Field::kE4M3:
+      return FindMasked<uint8_t>(tensor, at, 0x7F, 0x7F);
+    case Field::kE5M2:
+      return FindMasked<uint8_t>(tensor, at, 0x7C, 0x7C);
+    case Field::kE8M0:
+      return FindMasked<uint8_t>(tensor, at, 0xFF, 0xFF);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<int64_t> FindNonFinite(const ConstTensorView& tensor) {
+  const Fields fields = FloatFields(tensor.dtype);
+  std::optional<int64_t> first;
+  for (int i = 0; i < fields.count; ++i) {
+    const std::optional<int64_t> found = Find(tensor, fields.items[i]);
+    if (found && (!first || *found < *first)) first = found;
+  }
+  return first;
+}
+
+}  // namespace hayate::weights
