@@ -1,0 +1,91 @@
+#pragma once
+// The page tables of one sequence, in every group, and its share in the radix tree.
+//
+//   positions   0 ············ num_published ············ num_reserved
+//   pages           the tree's, pinned      our own
+//
+// Made by KvCache::Begin; destroying it gives everything back, once no step in flight can touch it.
+// Publish a finished sequence first, but not a retracted or failed one.
+// Owner: engine thread.
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/ids.h"
+#include "core/step_plan.h"
+#include "kv/prefix_handle.h"
+
+namespace hayate::kv {
+
+class KvCache;
+
+class SequenceCache {
+ public:
+  ~SequenceCache();
+  SequenceCache(const SequenceCache&) = delete;
+  SequenceCache& operator=(const SequenceCache&) = delete;
+
+  // Makes room for the row [begin, end) of the step being planned: pages for every position before
+  // `end`, evicting unpinned prefixes if it must. Gives up window pages that no position ≥ begin
+  // reads; where the row's start is not known yet, `begin` is the smallest it can turn out to be.
+  // Writes what changed since the last call to plan.page_updates; the first call of a sequence that
+  // resumes from a state snapshot also writes the copy to plan.copies. Returns false, with the plan
+  // untouched, when a pool cannot provide: take pages off another sequence, or wait for deferred
+  // ones. O(groups) when no page begins or ends.
+  [[nodiscard]] bool Reserve(int32_t begin, int32_t end, StepPlan& plan);
+
+  // Keeps a copy of the state groups as they are before the planned row, which begins at
+  // `position`, a multiple of the page size. Prefixes of this length become reusable once Publish
+  // passes it. Best effort: false, with nothing changed, when there is no page for it or nothing to
+  // keep.
+  bool SnapshotState(int32_t position, StepPlan& plan);
+
+  // Hands the complete pages of positions [0, num_computed) to the tree. `tokens` are the
+  // sequence's, at least num_computed of them, and the steps that computed them are done. Where the
+  // tree already holds a page for the same tokens, the sequence switches to it from the next
+  // Reserve on. O(1) when no page was filled since the last call.
+  void Publish(std::span<const TokenId> tokens, int32_t num_computed);
+
+  SlotId slot() const { return slot_; }
+  // Length of the prefix that was in the cache when the sequence began.
+  int32_t num_cached_tokens() const { return num_cached_tokens_; }
+  // Positions below have pages.
+  int32_t num_reserved() const { return num_reserved_; }
+  int32_t num_published() const { return prefix_.num_tokens(); }
+  // The page table; kNoPage where a window dropped the page. A state group has one entry, the live
+  // state, whose bytes are undefined until the row of position 0 writes it.
+  std::span<const PageId> pages(int group) const { return tables_[static_cast<size_t>(group)]; }
+
+ private:
+  friend class KvCache;
+  struct ChangedEntry {
+    int32_t group;
+    int32_t index;
+  };
+  struct Snapshot {
+    int32_t position;
+    int32_t group;
+    PageId page;
+  };
+  SequenceCache(KvCache& cache, SlotId slot, PrefixHandle prefix);
+  void DropBeforeWindow(int32_t position);
+  void PublishPage(std::span<const TokenId> page_tokens);
+  void FinishRestore();
+  void Emit(StepPlan& plan);
+
+  KvCache& cache_;
+  const SlotId slot_;
+  PrefixHandle prefix_;
+  const int32_t num_cached_tokens_;
+  int32_t num_reserved_;
+  enum class Restore : uint8_t { kNone, kPending, kPlanned } restore_;  // of states, from prefix_
+  size_t registry_index_ = 0;                                           // in KvCache::sequences_
+  std::vector<std::vector<PageId>> tables_;                             // per group
+  std::array<int32_t, kMaxGroups> live_begin_;  // window groups: pages before are dropped
+  std::vector<ChangedEntry> changed_;           // not in any plan yet
+  std::vector<Snapshot> snapshots_;             // not published yet, oldest first
+};
+
+}  // namespace hayate::kv
