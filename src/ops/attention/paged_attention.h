@@ -1,17 +1,18 @@
 #pragma once
 // Attention over a paged KV cache: decode, prefill chunks and verification in one call.
 //
-//   out[t, h] = Σ_s softmax_s(scale · q[t, h] · k[s, g(h)] ) v[s, g(h)]    over the visible positions s
+//   out[t, h] = Σ_s softmax_s(scale · q[t, h] · k[s, g(h)] ) v[s, g(h)]    over the visible
+//   positions s
 //
-// visible: s ≤ position(t), and s > position(t) − window where a window is set. A logit soft cap c maps
-// a score x to c · tanh(x / c). A sink adds exp(sink[h]) to the softmax's denominator.
+// visible: s ≤ position(t), and s > position(t) − window where a window is set. A logit soft cap c
+// maps a score x to c · tanh(x / c). A sink adds exp(sink[h]) to the softmax's denominator.
 //
 // Cache layout, per layer inside a page (CPU and simple CUDA kernels):
 //   K: [Hkv, P, D] then V: [Hkv, P, D], element type `dtype`; for int8 each followed by fp32 scales
 //   [Hkv, P] (symmetric, per token and head).
 // The key and value of the row's own tokens are already in the cache when attention runs.
-// The order of summation depends on (position, window) alone: not on the batch, not on how the prompt
-// was chunked.
+// The order of summation depends on (position, window) alone: not on the batch, not on how the
+// prompt was chunked.
 
 #include <cstdint>
 
@@ -24,7 +25,7 @@ namespace hayate::ops {
 // One layer of one group's pool. The bytes of page p start at base + p × page_stride.
 struct KvLayerView {
   std::byte* base = nullptr;
-  int64_t page_stride = 0;  // bytes between pages (all layers of the group)
+  int64_t page_stride = 0;    // bytes between pages (all layers of the group)
   DType dtype = DType::kF16;  // kF32, kF16, kBF16, kI8
   int32_t page_tokens = 0;    // P
   int32_t num_kv_heads = 0;   // Hkv of this rank
@@ -38,16 +39,17 @@ int64_t KvLayerPageBytes(DType dtype, int32_t page_tokens, int32_t num_kv_heads,
 // [kv_len[r] − count, kv_len[r]). Device memory.
 struct AttentionRows {
   int32_t num_rows = 0;
-  const int32_t* q_begin = nullptr;     // [R + 1]
-  const int32_t* kv_len = nullptr;      // [R], counting the row's own tokens
-  const int32_t* page_table = nullptr;  // [R, page_table_stride]; −1 where a window dropped the page
+  const int32_t* q_begin = nullptr;  // [R + 1]
+  const int32_t* kv_len = nullptr;   // [R], counting the row's own tokens
+  const int32_t* page_table =
+      nullptr;  // [R, page_table_stride]; −1 where a window dropped the page
   int32_t page_table_stride = 0;
 };
 
 // Appends keys and values of T tokens to the cache.
 struct KvWriteArgs {
-  ConstTensorView k;  // [T, Hkv, D], f32 on the CPU
-  ConstTensorView v;  // [T, Hkv, D]
+  ConstTensorView k;         // [T, Hkv, D], f32 on the CPU
+  ConstTensorView v;         // [T, Hkv, D]
   int64_t k_row_stride = 0;  // elements between tokens (k and v are slices of one qkv buffer)
   int64_t v_row_stride = 0;
   const int32_t* positions = nullptr;  // [T]
@@ -57,18 +59,18 @@ struct KvWriteArgs {
 void KvWrite(Stream stream, const KvWriteArgs& args);
 
 struct PagedAttentionArgs {
-  TensorView out;     // [T, Hq, D]
-  ConstTensorView q;  // [T, Hq, D]
+  TensorView out;            // [T, Hq, D]
+  ConstTensorView q;         // [T, Hq, D]
   int64_t q_row_stride = 0;  // elements between tokens
   AttentionRows rows;
   KvLayerView cache;
-  float scale = 1.0f;       // usually 1/√D
-  // Query head h of this rank reads kv head (h + group_offset) / group_size of this rank. The offset is
-  // not 0 where a rank's first query head is not the first of its group.
+  float scale = 1.0f;  // usually 1/√D
+  // Query head h of this rank reads kv head (h + group_offset) / group_size of this rank. The
+  // offset is not 0 where a rank's first query head is not the first of its group.
   int32_t group_size = 1;
   int32_t group_offset = 0;
-  int32_t window = 0;        // 0: none; W: the last W positions, counting the token's own
-  float soft_cap = 0.0f;     // 0: none
+  int32_t window = 0;            // 0: none; W: the last W positions, counting the token's own
+  float soft_cap = 0.0f;         // 0: none
   const float* sinks = nullptr;  // [Hq] or null
 };
 void PagedAttention(Stream stream, Workspace& workspace, const PagedAttentionArgs& args);

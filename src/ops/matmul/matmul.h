@@ -1,8 +1,8 @@
 #pragma once
 // Dense matrix product with prepared weights: out[T, N] = x[T, K] · Wᵀ (+ bias), W is [N, K].
 //
-// Weights are prepared once, at load: repacked into the layout that the device's kernels stream best.
-// One call is one rank's work; a tensor-parallel layer calls it on its shard on every rank.
+// Weights are prepared once, at load: repacked into the layout that the device's kernels stream
+// best. One call is one rank's work; a tensor-parallel layer calls it on its shard on every rank.
 //
 // CPU, fast mode: block-quantised and bf16 kinds quantise the activations to 8 bits per block of 32
 // (T × K/32 scales), multiply in int8, accumulate in fp32. Exact mode: fp32 activations against
@@ -25,18 +25,26 @@ enum class MatmulPrecision : uint8_t {
   kExact,  // fp32 activations, fp32 products
 };
 
+// Consecutive output rows of one layout; private to the implementation (ops/matmul/layout.h).
+struct PackedPart {
+  int64_t n = 0;       // output rows
+  int64_t offset = 0;  // bytes from the start of the storage to the first tile
+  int32_t layout = 0;  // Layout
+};
+
 // Prepared weights. Immutable after Pack; shared by every step of its rank.
 struct PackedMatrix {
-  int64_t n = 0;  // output features
-  int64_t k = 0;  // input features
-  DType source_dtype = DType::kF32;
-  int32_t layout = 0;  // which kernel family reads `storage`; private to the implementation
+  int64_t n = 0;                     // output features
+  int64_t k = 0;                     // input features
+  DType source_dtype = DType::kF32;  // of the first piece
+  std::vector<PackedPart> parts;     // in order of output rows
   Buffer storage;
 };
 
-// Rows of several matrices of equal K become one: q, k and v; gate and up. Pieces may differ in dtype;
-// they are then packed piece by piece. Rows [row_begin, row_end) and columns [col_begin, col_end) of
-// each piece are taken: a rank's shard. Column bounds fall on block borders of the piece's dtype.
+// Rows of several matrices of equal K become one: q, k and v; gate and up. Pieces may differ in
+// dtype; they are then packed piece by piece. Rows [row_begin, row_end) and columns [col_begin,
+// col_end) of each piece are taken: a rank's shard. Column bounds fall on block borders of the
+// piece's dtype.
 struct MatrixPiece {
   ConstTensorView weights;  // [N, K], any dtype of tensor/dtype.h that can hold weights
   int64_t row_begin = 0, row_end = 0;
@@ -53,8 +61,8 @@ Result<PackedMatrix> PackMatrix(Device& device, std::span<const MatrixPiece> pie
                                 MatmulPrecision precision);
 
 struct MatmulArgs {
-  TensorView out;             // [T, N], f32 on the CPU
-  ConstTensorView x;          // [T, K], same float type
+  TensorView out;     // [T, N], f32 on the CPU
+  ConstTensorView x;  // [T, K], same float type
   const PackedMatrix* w;
   const float* bias = nullptr;  // [N] or null
 };
@@ -70,8 +78,8 @@ int64_t MatmulWorkspaceBytes(int64_t t, int64_t k);
 void MatmulReference(float* out, const float* x, const float* weights_f32, const float* bias,
                      int64_t t, int64_t n, int64_t k);
 
-// Row `row` of the matrix, dequantised to fp32: embedding look-up from the prepared head of a model with
-// tied weights. `out` is [K].
+// Row `row` of the matrix, dequantised to fp32: embedding look-up from the prepared head of a model
+// with tied weights. `out` is [K].
 void UnpackRow(const PackedMatrix& w, int64_t row, float* out);
 
 }  // namespace hayate::ops

@@ -1,0 +1,106 @@
+#include "ops/matmul/matmul.h"
+
+#include <algorithm>
+
+#include "base/align.h"
+#include "ops/matmul/kernels.h"
+
+namespace hayate::ops {
+namespace matmul {
+namespace {
+
+// Tokens of one pass over the weights: enough that streaming the weights again is small beside the
+// arithmetic, few enough that the quantised activations stay in the second-level cache.
+int64_t TokensPerPass(int64_t k) {
+  constexpr int64_t kActivationBytes = int64_t{384} << 10;
+  return std::max<int64_t>(64, AlignDown<int64_t>(kActivationBytes / std::max<int64_t>(k, 1), 8));
+}
+
+const Kernels& BestKernels() {
+  static const Kernels& best = *AvailableKernels(DetectCpuFeatures()).front();
+  return best;
+}
+
+struct Needs {
+  bool int8 = false;
+  bool bf16 = false;
+};
+Needs NeedsOf(const PackedMatrix& w) {
+  Needs needs;
+  for (const PackedPart& part : w.parts) {
+    const Layout layout = static_cast<Layout>(part.layout);
+    needs.int8 |= InfoOf(layout).codes != Codes::kFloat;
+    needs.bf16 |= layout == Layout::kBf16Dot;
+  }
+  return needs;
+}
+
+// One pass: rows [begin, begin + t) of x.
+void RunPass(const Kernels& kernels, Workspace& workspace, const MatmulArgs& args, int64_t begin,
+             int64_t t) {
+  const PackedMatrix& w = *args.w;
+  const Needs needs = NeedsOf(w);
+  KernelArgs kernel{};
+  kernel.k = w.k;
+  kernel.t = t;
+  kernel.x = args.x.as<float>() + begin * w.k;
+  kernel.out_stride = w.n;
+  if (needs.int8) {
+    int8_t* xq = workspace.TakeArray<int8_t>(t * w.k);
+    BlockMeta* meta = workspace.TakeArray<BlockMeta>(t * w.k / kBlock);
+    kernels.quantize(kernel.x, t, w.k, xq, meta);
+    kernel.xq = xq;
+    kernel.meta = meta;
+  }
+  if (needs.bf16) {
+    uint16_t* x_bf16 = workspace.TakeArray<uint16_t>(t * AlignUp<int64_t>(w.k, 2));
+    kernels.to_bf16(kernel.x, t, w.k, x_bf16);
+    kernel.x_bf16 = x_bf16;
+  }
+  int64_t row = 0;
+  for (const PackedPart& part : w.parts) {
+    kernel.tiles = w.storage.data() + part.offset;
+    kernel.n = part.n;
+    kernel.out = args.out.as<float>() + begin * w.n + row;
+    kernel.bias = args.bias == nullptr ? nullptr : args.bias + row;
+    kernels.run[static_cast<size_t>(part.layout)](kernel);
+    row += part.n;
+  }
+}
+
+}  // namespace
+
+std::vector<const Kernels*> AvailableKernels(const CpuFeatures&) { return {&PlainKernels()}; }
+
+void MatmulWith(const Kernels& kernels, Workspace& workspace, const MatmulArgs& args) {
+  const int64_t t = args.x.rows();
+  DCHECK_EQ(args.x.cols(), args.w->k);
+  DCHECK_EQ(args.out.cols(), args.w->n);
+  DCHECK_EQ(args.out.rows(), t);
+  const int64_t step = TokensPerPass(args.w->k);
+  for (int64_t begin = 0; begin < t; begin += step) {
+    const size_t mark = workspace.mark();
+    RunPass(kernels, workspace, args, begin, std::min(step, t - begin));
+    workspace.ResetTo(mark);
+  }
+}
+
+}  // namespace matmul
+
+Result<PackedMatrix> PackMatrix(Device& device, std::span<const MatrixPiece> pieces,
+                                MatmulPrecision precision) {
+  return matmul::PackMatrixFor(matmul::BestKernels(), device, pieces, precision);
+}
+
+void Matmul(Stream, Workspace& workspace, const MatmulArgs& args) {
+  matmul::MatmulWith(matmul::BestKernels(), workspace, args);
+}
+
+int64_t MatmulWorkspaceBytes(int64_t t, int64_t k) {
+  const int64_t tokens = std::min(t, matmul::TokensPerPass(k));
+  const int64_t columns = AlignUp<int64_t>(k, matmul::kBlock);
+  // int8 codes, their block data (32 bytes for 32 columns) and bf16, each aligned by the workspace.
+  return tokens * columns * 4 + 3 * static_cast<int64_t>(Workspace::kAlignment);
+}
+
+}  // namespace hayate::ops

@@ -1,0 +1,233 @@
+#include <cstring>
+
+#include "base/error.h"
+#include "ops/matmul/kernels.h"
+#include "ops/matmul/row_block.h"
+#include "tensor/float16.h"
+
+namespace hayate::ops::matmul {
+namespace {
+
+// F8 values are exact in bf16, so they share its layouts.
+Result<Layout> LayoutFor(DType dtype, MatmulPrecision precision, const Kernels& kernels) {
+  if (precision == MatmulPrecision::kExact && IsBlockType(dtype)) return Layout::kF32;
+  const bool bf16_dot = kernels.bf16_dot && precision == MatmulPrecision::kFast;
+  switch (dtype) {
+    case DType::kF32:
+      return Layout::kF32;
+    case DType::kF16:
+      return Layout::kF16;
+    case DType::kBF16:
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
+      return bf16_dot ? Layout::kBf16Dot : Layout::kBf16;
+    case DType::kQ4_0:
+      return Layout::kNibble;
+    case DType::kQ4_1:
+      return Layout::kNibbleMin;
+    case DType::kIQ4_NL:
+      return Layout::kNibbleIq4Nl;
+    case DType::kMXFP4:
+      return Layout::kNibbleMxfp4;
+    case DType::kQ4_K:
+      return Layout::kNibbleSuper;
+    case DType::kQ8_0:
+    case DType::kQ5_0:
+      return Layout::kByte;
+    case DType::kQ5_1:
+      return Layout::kByteMin;
+    case DType::kQ5_K:
+      return Layout::kByteSuper;
+    case DType::kQ6_K:
+    case DType::kQ3_K:
+      return Layout::kByteSigned16;
+    case DType::kQ2_K:
+      return Layout::kByteSuper16;
+    default:
+      return Error(ErrorCode::kUnsupported, "no matrix product for weights of type {}",
+                   Info(dtype).name);
+  }
+}
+
+// The layout whose codes a block dtype decodes to, whatever layout it ends up in.
+Layout BlockLayoutOf(DType dtype) {
+  return LayoutFor(dtype, MatmulPrecision::kFast, PlainKernels()).value();
+}
+
+uint16_t Bf16Bits(DType dtype, const std::byte* element) {
+  if (dtype == DType::kBF16) {
+    uint16_t bits;
+    std::memcpy(&bits, element, sizeof(bits));
+    return bits;
+  }
+  const uint8_t byte = static_cast<uint8_t>(*element);
+  return FloatToBf16(dtype == DType::kF8E4M3 ? F8E4M3ToFloat(byte) : F8E5M2ToFloat(byte));
+}
+
+void PackExactBlocks(DType dtype, const std::byte* source, int64_t k, int row, std::byte* tile) {
+  const Layout layout = BlockLayoutOf(dtype);
+  const DTypeInfo& info = Info(dtype);
+  float* out = reinterpret_cast<float*>(tile);
+  for (int64_t column = 0; column < k; column += info.block_elements) {
+    RowBlock block;
+    float values[kSuperBlock];
+    DecodeBlock(dtype, source + column / info.block_elements * info.block_bytes, &block);
+    DequantizeRowBlock(layout, block, values);
+    for (int i = 0; i < info.block_elements; ++i) out[(column + i) * kTileRows + row] = values[i];
+  }
+}
+
+// One row of `k` elements into row `row` of a tile.
+void PackRow(DType dtype, Layout layout, const std::byte* source, int64_t k, int row,
+             std::byte* tile) {
+  const DTypeInfo& info = Info(dtype);
+  uint16_t* words = reinterpret_cast<uint16_t*>(tile);
+  switch (layout) {
+    case Layout::kF32:
+      if (IsBlockType(dtype)) return PackExactBlocks(dtype, source, k, row, tile);
+      for (int64_t i = 0; i < k; ++i) {
+        std::memcpy(tile + (i * kTileRows + row) * 4, source + i * 4, 4);
+      }
+      return;
+    case Layout::kF16:
+      for (int64_t i = 0; i < k; ++i) {
+        std::memcpy(words + i * kTileRows + row, source + i * 2, 2);
+      }
+      return;
+    case Layout::kBf16:
+      for (int64_t i = 0; i < k; ++i) {
+        words[i * kTileRows + row] = Bf16Bits(dtype, source + i * info.block_bytes);
+      }
+      return;
+    case Layout::kBf16Dot:
+      for (int64_t i = 0; i < k; ++i) {
+        words[i / 2 * 2 * kTileRows + 2 * row + i % 2] =
+            Bf16Bits(dtype, source + i * info.block_bytes);
+      }
+      return;
+    default:
+      for (int64_t unit = 0; unit < k / info.block_elements; ++unit) {
+        RowBlock block;
+        DecodeBlock(dtype, source + unit * info.block_bytes, &block);
+        StoreRowBlock(layout, tile, k, row, unit, block);
+      }
+  }
+}
+
+Status CheckPiece(const MatrixPiece& piece, int64_t k) {
+  const Shape& shape = piece.weights.shape;
+  const DTypeInfo& info = Info(piece.weights.dtype);
+  if (shape.rank() != 2) {
+    return Error(ErrorCode::kInvalidArgument, "a weight matrix has shape {}, not [N, K]",
+                 shape.ToString());
+  }
+  if (piece.row_begin < 0 || piece.row_begin > piece.row_end || piece.row_end > shape[0] ||
+      piece.col_begin < 0 || piece.col_begin >= piece.col_end || piece.col_end > shape[1]) {
+    return Error(ErrorCode::kInvalidArgument, "shard [{}, {}) x [{}, {}) is outside of {}",
+                 piece.row_begin, piece.row_end, piece.col_begin, piece.col_end, shape.ToString());
+  }
+  if (shape[1] % info.block_elements != 0 || piece.col_begin % info.block_elements != 0 ||
+      piece.col_end % info.block_elements != 0) {
+    return Error(ErrorCode::kInvalidArgument, "columns [{}, {}) of {} cut a block of {} ({} wide)",
+                 piece.col_begin, piece.col_end, shape.ToString(), info.name, info.block_elements);
+  }
+  if (piece.col_end - piece.col_begin != k) {
+    return Error(ErrorCode::kInvalidArgument, "pieces of {} and {} columns cannot be joined", k,
+                 piece.col_end - piece.col_begin);
+  }
+  return OkStatus();
+}
+
+void PackPiece(const MatrixPiece& piece, Layout layout, int64_t k, std::byte* tiles) {
+  const DType dtype = piece.weights.dtype;
+  const int64_t source_stride = RowBytes(dtype, piece.weights.shape[1]);
+  const std::byte* source =
+      piece.weights.data + piece.row_begin * source_stride + RowBytes(dtype, piece.col_begin);
+  const int64_t n = piece.row_end - piece.row_begin;
+  const int64_t tile_bytes = TileBytes(layout, k);
+  for (int64_t first = 0; first < n; first += kTileRows) {
+    std::byte* tile = tiles + first / kTileRows * tile_bytes;
+    const int rows = static_cast<int>(std::min<int64_t>(kTileRows, n - first));
+    if (rows < kTileRows) std::memset(tile, 0, static_cast<size_t>(tile_bytes));
+    for (int row = 0; row < rows; ++row) {
+      PackRow(dtype, layout, source + (first + row) * source_stride, k, row, tile);
+    }
+    // The column that pads an odd K of the bf16 dot.
+    if (layout == Layout::kBf16Dot && k % 2 != 0) {
+      uint16_t* last = reinterpret_cast<uint16_t*>(tile) + (k / 2) * 2 * kTileRows;
+      for (int row = 0; row < kTileRows; ++row) last[2 * row + 1] = 0;
+    }
+  }
+}
+
+}  // namespace
+
+Result<PackedMatrix> PackMatrixFor(const Kernels& kernels, Device& device,
+                                   std::span<const MatrixPiece> pieces, MatmulPrecision precision) {
+  if (pieces.empty()) return Error(ErrorCode::kInvalidArgument, "a matrix without pieces");
+  PackedMatrix packed;
+  packed.k = pieces[0].col_end - pieces[0].col_begin;
+  packed.source_dtype = pieces[0].weights.dtype;
+  int64_t bytes = 0;
+  for (const MatrixPiece& piece : pieces) {
+    RETURN_IF_ERROR(CheckPiece(piece, packed.k));
+    ASSIGN_OR_RETURN(const Layout layout, LayoutFor(piece.weights.dtype, precision, kernels));
+    const int64_t n = piece.row_end - piece.row_begin;
+    packed.parts.push_back({.n = n, .offset = bytes, .layout = static_cast<int32_t>(layout)});
+    packed.n += n;
+    bytes += CeilDiv<int64_t>(n, kTileRows) * TileBytes(layout, packed.k);
+  }
+  ASSIGN_OR_RETURN(packed.storage,
+                   Buffer::Allocate(device, static_cast<size_t>(bytes + kReadAheadBytes)));
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const PackedPart& part = packed.parts[i];
+    PackPiece(pieces[i], static_cast<Layout>(part.layout), packed.k,
+              packed.storage.data() + part.offset);
+  }
+  return packed;
+}
+
+}  // namespace hayate::ops::matmul
+
+namespace hayate::ops {
+
+void UnpackRow(const PackedMatrix& w, int64_t row, float* out) {
+  CHECK(row >= 0 && row < w.n) << row << " of " << w.n;
+  size_t index = 0;
+  for (; row >= w.parts[index].n; ++index) row -= w.parts[index].n;
+  const PackedPart& part = w.parts[index];
+  const matmul::Layout layout = static_cast<matmul::Layout>(part.layout);
+  const int lane = static_cast<int>(row % matmul::kTileRows);
+  const std::byte* tile =
+      w.storage.data() + part.offset + row / matmul::kTileRows * matmul::TileBytes(layout, w.k);
+  const uint16_t* words = reinterpret_cast<const uint16_t*>(tile);
+  constexpr int kRows = matmul::kTileRows;
+  switch (layout) {
+    case matmul::Layout::kF32:
+      for (int64_t i = 0; i < w.k; ++i) {
+        out[i] = reinterpret_cast<const float*>(tile)[i * kRows + lane];
+      }
+      return;
+    case matmul::Layout::kF16:
+      for (int64_t i = 0; i < w.k; ++i) out[i] = F16ToFloat(words[i * kRows + lane]);
+      return;
+    case matmul::Layout::kBf16:
+      for (int64_t i = 0; i < w.k; ++i) out[i] = Bf16ToFloat(words[i * kRows + lane]);
+      return;
+    case matmul::Layout::kBf16Dot:
+      for (int64_t i = 0; i < w.k; ++i) {
+        out[i] = Bf16ToFloat(words[i / 2 * 2 * kRows + 2 * lane + i % 2]);
+      }
+      return;
+    default:
+      break;
+  }
+  const int64_t unit_columns = matmul::InfoOf(layout).unit;
+  for (int64_t unit = 0; unit < w.k / unit_columns; ++unit) {
+    matmul::RowBlock block;
+    matmul::LoadRowBlock(layout, tile, w.k, lane, unit, &block);
+    matmul::DequantizeRowBlock(layout, block, out + unit * unit_columns);
+  }
+}
+
+}  // namespace hayate::ops
