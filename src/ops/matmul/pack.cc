@@ -49,10 +49,13 @@ Result<Layout> LayoutFor(DType dtype, MatmulPrecision precision, const Kernels& 
   }
 }
 
-// The layout whose codes a block dtype decodes to, whatever layout it ends up in.
+}  // namespace
+
 Layout BlockLayoutOf(DType dtype) {
   return LayoutFor(dtype, MatmulPrecision::kFast, PlainKernels()).value();
 }
+
+namespace {
 
 uint16_t Bf16Bits(DType dtype, const std::byte* element) {
   if (dtype == DType::kBF16) {

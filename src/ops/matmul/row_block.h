@@ -20,6 +20,9 @@ struct RowBlock {
   uint8_t mins[kMaxGroups];    // per group, Scales::kSuperMin only
 };
 
+// The layout whose codes a block dtype decodes to, in whatever layout a matrix is then packed.
+Layout BlockLayoutOf(DType dtype);
+
 // Reads one block as the GGUF specification of `dtype` lays it out.
 void DecodeBlock(DType dtype, const std::byte* source, RowBlock* block);
 
