@@ -12,4 +12,7 @@ struct SwiGluArgs {
 };
 void SwiGlu(Stream stream, const SwiGluArgs& args);
 
+// The definition.
+void SwiGluReference(const SwiGluArgs& args);
+
 }  // namespace hayate::ops

@@ -46,13 +46,13 @@ struct RopeFrequencies {
   std::vector<float> inv_freq;
   float attention_factor = 1.0f;
 };
-// kDynamicNtk is computed for a context of `max_position` tokens, so that a token's rotation does not
-// depend on how long its request grew. Invalid numbers give kInvalidArgument.
+// kDynamicNtk is computed for a context of `max_position` tokens, so that a token's rotation does
+// not depend on how long its request grew. Invalid numbers give kInvalidArgument.
 Result<RopeFrequencies> ComputeRopeFrequencies(const RopeConfig& config, int32_t max_position);
 
 struct RopeArgs {
-  TensorView q;  // [T, Hq, D], turned in place
-  TensorView k;  // [T, Hkv, D], turned in place
+  TensorView q;              // [T, Hq, D], turned in place
+  TensorView k;              // [T, Hkv, D], turned in place
   int64_t q_row_stride = 0;  // elements between tokens
   int64_t k_row_stride = 0;
   const int32_t* positions = nullptr;  // [T]
@@ -65,6 +65,9 @@ struct RopeArgs {
   float norm_eps = 1e-6f;
 };
 void Rope(Stream stream, const RopeArgs& args);
+
+// The definition.
+void RopeReference(const RopeArgs& args);
 
 // Fills the table that RopeArgs::cos_sin points to; angles in double, host memory.
 void FillRopeTable(const RopeFrequencies& frequencies, int32_t max_position, float* cos_sin);
