@@ -62,11 +62,14 @@ async def send(host: str, port: int, path: str, body: bytes, method: str = "POST
     return reader, writer
 
 
-async def complete(host: str, port: int, body: dict, stop_after_chunks: int | None = None) -> Answer:
-    """POST /v1/completions. With stop_after_chunks the connection is cut after that many events."""
+async def complete(
+    host: str, port: int, body: dict, *, path: str = "/v1/completions", stop_after_chunks: int | None = None
+) -> Answer:
+    """One completion or chat completion, streamed or not as the body says. With stop_after_chunks the
+    connection is cut after that many events."""
     answer = Answer()
     started = time.monotonic()
-    reader, writer = await send(host, port, "/v1/completions", json.dumps(body).encode())
+    reader, writer = await send(host, port, path, json.dumps(body).encode())
     try:
         answer.status, headers = await read_head(reader)
         if not headers.get("content-type", "").startswith("text/event-stream"):
@@ -99,7 +102,8 @@ def take_event(answer: Answer, text: str) -> None:
         answer.error = json.dumps(event["error"])
         return
     for choice in event.get("choices", []):
-        answer.text += choice.get("text") or ""
+        message = choice.get("delta") or choice.get("message") or {}
+        answer.text += choice.get("text") or message.get("content") or ""
         answer.finish_reason = choice.get("finish_reason") or answer.finish_reason
     if usage := event.get("usage"):
         answer.tokens = usage["completion_tokens"]

@@ -1,0 +1,357 @@
+#!/usr/bin/env python3
+"""Randomised soak of one server: many clients that ask, stream, hang up, abort and send nonsense.
+
+    tools/soak.py [--clients 64] [--minutes 30] [--seed 1] [--hayate build/hayate] [-- SERVER FLAGS]
+
+First every greedy prompt of the mix is answered alone; those texts are the references. Then the
+clients run until the time is over. It fails (exit 1, reasons listed) if the server dies or does not
+stop with exit 0, a greedy answer differs from its solo run, an invalid request gets anything but a
+4xx, a valid one anything but 200 or 429, the queue, the running set or the page pool do not return to
+their idle values, or the resident size still grows after the first quarter of the run.
+"""
+
+import argparse
+import asyncio
+import collections
+import json
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import stream_load
+from stream_load import Answer, body_parts, complete, read_head, send
+
+ROOT = Path(__file__).resolve().parent.parent
+HOST = "127.0.0.1"
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
+REQUEST_TIMEOUT_S = 600.0
+SAMPLE_PERIOD_S = 5.0
+# What the allocator may keep between a quarter of the run and its end.
+MAX_RSS_GROWTH_BYTES = 64 << 20
+# Gauges that must return to what they were before the first request.
+IDLE_GAUGES = ("sglang:num_running_reqs", "sglang:num_queue_reqs", "sglang:num_used_tokens", "sglang:token_usage")
+MAX_REPORTED_FAILURES = 20
+
+INVALID_BODIES = [
+    b"{",
+    b"[]",
+    b"\xff\xfe\x00",
+    b'{"model": "default"}',
+    b'{"model": "default", "prompt": "x", "max_tokens": -1}',
+    b'{"model": "default", "prompt": "x", "temperature": "hot"}',
+    b'{"model": "default", "prompt": "x", "top_p": 7}',
+    b'{"model": "default", "prompt": {"a": 1}}',
+    b'{"model": "default", "prompt": "x", "n": 1000000}',
+    b'{"model": "default", "prompt": "x", "stop": 5}',
+]
+GARBAGE = [
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # a TLS hello on a plain port
+    b"GET / HTTP/9.9\r\n\r\n",
+    b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99999\r\n\r\n{",
+    b"GET /" + b"a" * 20000 + b" HTTP/1.1\r\n\r\n",
+    b"\r\n" * 50,
+]
+
+
+@dataclass
+class Soak:
+    port: int
+    rng: random.Random
+    deadline: float
+    bodies: list[tuple[str, dict]]  # greedy requests: path and body
+    references: list[str] = field(default_factory=list)
+    counts: collections.Counter = field(default_factory=collections.Counter)
+    failures: list[str] = field(default_factory=list)
+    tokens: int = 0
+
+    def fail(self, message: str) -> None:
+        self.counts["failures"] += 1
+        if len(self.failures) < MAX_REPORTED_FAILURES:
+            self.failures.append(message)
+
+
+def greedy_bodies(seed: int) -> list[tuple[str, dict]]:
+    """Short and long prompts, some with a prefix in common, some as chats."""
+    rng = random.Random(seed)
+    bodies = []
+    shared = stream_load.prompt(seed, 400)
+    for number in range(24):
+        words = rng.choice([1, 3, 10, 40, 150, 600])
+        text = stream_load.prompt(seed * 1000 + number, words)
+        if number % 4 == 0:
+            text = shared + " " + text
+        limit = {"max_tokens": rng.choice([1, 2, 8, 32, 96]), "temperature": 0, "model": "default"}
+        if number % 3 == 0:
+            bodies.append(("/v1/chat/completions", {**limit, "messages": [{"role": "user", "content": text}]}))
+        else:
+            bodies.append(("/v1/completions", {**limit, "prompt": text}))
+    return bodies
+
+
+async def request(method: str, port: int, path: str, body: bytes = b"") -> tuple[int, bytes]:
+    reader, writer = await send(HOST, port, path, body, method)
+    try:
+        status, headers = await read_head(reader)
+        return status, b"".join([part async for part in body_parts(reader, headers)])
+    finally:
+        writer.close()
+
+
+async def metrics(port: int) -> dict[str, float]:
+    """Gauges by name, label sets added up."""
+    _, text = await request("GET", port, "/metrics")
+    sums: dict[str, float] = collections.defaultdict(float)
+    for line in text.decode().splitlines():
+        if line and not line.startswith("#"):
+            name, _, value = line.rpartition(" ")
+            sums[name.split("{")[0]] += float(value)
+    return sums
+
+
+def expect_served(soak: Soak, what: str, answer: Answer) -> bool:
+    """True if the request was answered; a full queue (429) is fair, anything else is a failure."""
+    if answer.status == 429:
+        soak.counts["refused"] += 1
+        return False
+    if answer.status != 200 or answer.error:
+        soak.fail(f"{what}: status {answer.status}, {answer.error}")
+        return False
+    soak.tokens += answer.tokens
+    return True
+
+
+async def ask_greedy(soak: Soak) -> None:
+    index = soak.rng.randrange(len(soak.bodies))
+    path, body = soak.bodies[index]
+    if soak.rng.random() < 0.6:
+        body = {**body, "stream": True, "stream_options": {"include_usage": True}}
+    answer = await complete(HOST, soak.port, body, path=path)
+    if expect_served(soak, f"greedy {index}", answer):
+        if body.get("stream") and not answer.done:
+            soak.fail(f"greedy {index}: the stream ended without [DONE]")
+        if answer.text != soak.references[index]:
+            soak.fail(f"greedy {index}: {answer.text!r} instead of {soak.references[index]!r}")
+
+
+async def ask_sampled(soak: Soak) -> None:
+    body = {
+        "model": "default",
+        "prompt": stream_load.prompt(soak.rng.randrange(1 << 30), soak.rng.choice([2, 30, 300])),
+        "max_tokens": soak.rng.randrange(1, 120),
+        "temperature": soak.rng.choice([0.3, 1.0, 1.7]),
+        "top_p": soak.rng.choice([0.5, 0.95, 1.0]),
+        "top_k": soak.rng.choice([1, 20, 1000]),
+        "seed": soak.rng.randrange(1 << 31),
+        "n": soak.rng.choice([1, 1, 1, 3]),
+        "stop": soak.rng.choice([None, ["river"], [" the", "\n\n"]]),
+    }
+    expect_served(soak, "sampled", await complete(HOST, soak.port, body))
+
+
+async def hang_up_while_streaming(soak: Soak) -> None:
+    path, body = soak.rng.choice(soak.bodies)
+    body = {**body, "stream": True, "max_tokens": 200, "ignore_eos": True}
+    chunks = soak.rng.randrange(1, 30)
+    expect_served(soak, "hang-up", await complete(HOST, soak.port, body, path=path, stop_after_chunks=chunks))
+
+
+async def hang_up_before_answer(soak: Soak) -> None:
+    path, body = soak.rng.choice(soak.bodies)
+    _, writer = await send(HOST, soak.port, path, json.dumps({**body, "max_tokens": 200}).encode())
+    await asyncio.sleep(soak.rng.random() * 0.5)
+    writer.transport.abort()
+
+
+async def abort_by_id(soak: Soak) -> None:
+    rid = f"soak-{soak.rng.randrange(1 << 60)}"
+    body = {
+        "rid": rid,
+        "text": stream_load.prompt(soak.rng.randrange(1 << 30), 50),
+        "sampling_params": {"max_new_tokens": 500, "temperature": 0, "ignore_eos": True},
+    }
+    running = asyncio.create_task(request("POST", soak.port, "/generate", json.dumps(body).encode()))
+    await asyncio.sleep(soak.rng.random() * 0.5)
+    status, _ = await request("POST", soak.port, "/abort_request", json.dumps({"rid": rid}).encode())
+    if status != 200:
+        soak.fail(f"/abort_request: status {status}")
+    status, _ = await running
+    if status >= 500:
+        soak.fail(f"an aborted /generate: status {status}")
+
+
+async def ask_nonsense(soak: Soak) -> None:
+    body = soak.rng.choice(INVALID_BODIES)
+    path = soak.rng.choice(["/v1/completions", "/v1/chat/completions"])
+    if soak.rng.random() < 0.1:
+        body, path = b"{}", "/v1/nowhere"
+    status, text = await request("POST", soak.port, path, body)
+    if not 400 <= status < 500:
+        soak.fail(f"{path} {body!r}: status {status} {text[:200]!r}")
+
+
+async def send_garbage(soak: Soak) -> None:
+    _, writer = await asyncio.open_connection(HOST, soak.port)
+    writer.write(soak.rng.choice(GARBAGE))
+    await asyncio.sleep(soak.rng.random() * 0.2)
+    writer.transport.abort()
+
+
+ACTIONS = [
+    (ask_greedy, 60),
+    (ask_sampled, 12),
+    (hang_up_while_streaming, 10),
+    (hang_up_before_answer, 5),
+    (abort_by_id, 5),
+    (ask_nonsense, 6),
+    (send_garbage, 2),
+]
+
+
+async def client(soak: Soak) -> None:
+    actions, weights = zip(*ACTIONS, strict=True)
+    while time.monotonic() < soak.deadline:
+        (action,) = soak.rng.choices(actions, weights)
+        soak.counts[action.__name__] += 1
+        try:
+            await asyncio.wait_for(action(soak), REQUEST_TIMEOUT_S)
+        except TimeoutError:
+            soak.fail(f"{action.__name__}: no end within {REQUEST_TIMEOUT_S} s")
+        except (OSError, asyncio.IncompleteReadError, ValueError, IndexError) as error:
+            # A peer may see its garbage cut off; everybody else is owed an answer.
+            if action is not send_garbage:
+                soak.fail(f"{action.__name__}: {error!r}")
+        if soak.rng.random() < 0.2:
+            await asyncio.sleep(soak.rng.random())
+
+
+def rss_bytes(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+async def watch(soak: Soak, process: subprocess.Popen, samples: list[dict]) -> None:
+    started = time.monotonic()
+    while True:
+        if process.poll() is not None:
+            soak.fail(f"the server exited with {process.returncode}")
+            soak.deadline = 0.0
+            return
+        gauges = await metrics(soak.port)
+        sample = {name.split(":")[1]: gauges[name] for name in IDLE_GAUGES if name in gauges}
+        samples.append({"s": round(time.monotonic() - started), "rss_bytes": rss_bytes(process.pid), **sample})
+        print(json.dumps(samples[-1]), file=sys.stderr)
+        await asyncio.sleep(SAMPLE_PERIOD_S)
+
+
+async def wait_until_idle(soak: Soak, idle: dict[str, float]) -> None:
+    deadline = time.monotonic() + 60.0
+    while True:
+        now = await metrics(soak.port)
+        differing = {name: now[name] for name in IDLE_GAUGES if name in idle and now[name] != idle[name]}
+        if not differing:
+            return
+        if time.monotonic() > deadline:
+            soak.fail(f"not back to idle: {differing}, before the run {({name: idle[name] for name in differing})}")
+            return
+        await asyncio.sleep(0.5)
+
+
+async def run(soak: Soak, process: subprocess.Popen, clients: int) -> list[dict]:
+    idle = await metrics(soak.port)
+    missing = [name for name in IDLE_GAUGES if name not in idle]
+    if missing:
+        soak.fail(f"/metrics has no {', '.join(missing)}")
+    for path, body in soak.bodies:
+        answer = await complete(HOST, soak.port, body, path=path)
+        if answer.status != 200:
+            sys.exit(f"soak: a solo run failed with status {answer.status}: {answer.error}")
+        soak.references.append(answer.text)
+    length = soak.deadline
+    soak.deadline += time.monotonic()
+    samples: list[dict] = []
+    watcher = asyncio.create_task(watch(soak, process, samples))
+    await asyncio.gather(*(client(soak) for _ in range(clients)))
+    watcher.cancel()
+    if process.poll() is None:
+        await wait_until_idle(soak, idle)
+        check_memory(soak, samples, length, rss_bytes(process.pid))
+    return samples
+
+
+def check_memory(soak: Soak, samples: list[dict], length: float, end: int) -> None:
+    early = [sample["rss_bytes"] for sample in samples if sample["s"] <= length / 4 + SAMPLE_PERIOD_S]
+    if early and end > max(early) + MAX_RSS_GROWTH_BYTES:
+        soak.fail(f"resident size grew from {max(early)} to {end} bytes after the first quarter")
+
+
+async def wait_until_ready(port: int, process: subprocess.Popen, log: Path) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        try:
+            status, _ = await request("GET", port, "/health")
+            if status == 200:
+                return
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        if process.poll() is not None or time.monotonic() > deadline:
+            sys.exit(f"soak: the server did not become ready\n{log.read_text(errors='replace')[-3000:]}")
+        await asyncio.sleep(0.05)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Randomised soak of one server.")
+    parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--hayate", type=Path, default=ROOT / "build" / "hayate")
+    parser.add_argument("--model", help="default: the default model")
+    parser.add_argument("flags", nargs="*", help="more flags for hayate serve, after --")
+    args = parser.parse_args()
+
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port = probe.getsockname()[1]
+    log = Path(tempfile.mkstemp(prefix="hayate-soak-", suffix=".log")[1])
+    command = [args.hayate, "serve", "--host", HOST, "--port", str(port), "--enable-metrics", *args.flags]
+    if args.model:
+        command += ["--model-path", args.model]
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+    soak = Soak(port, random.Random(args.seed), 60.0 * args.minutes, greedy_bodies(args.seed))
+
+    async def everything() -> list[dict]:
+        await wait_until_ready(port, process, log)
+        return await run(soak, process, args.clients)
+
+    try:
+        samples = asyncio.run(everything())
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        try:
+            code = process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = "none: it had to be killed"
+    if code != 0:
+        soak.fail(f"exit status of the server: {code}")
+    peak = max((sample["rss_bytes"] for sample in samples), default=0)
+    print(json.dumps({"seed": args.seed, "clients": args.clients, "minutes": args.minutes, "log": str(log)}))
+    print(json.dumps({"counts": soak.counts, "tokens": soak.tokens, "rss_peak_bytes": peak}))
+    for failure in soak.failures:
+        print(f"soak: {failure}")
+    print(f"soak: {soak.counts['failures']} failures")
+    return 1 if soak.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
