@@ -44,7 +44,7 @@ void RunPass(const Kernels& kernels, Workspace& workspace, const MatmulArgs& arg
   kernel.k = w.k;
   kernel.t = t;
   kernel.x = args.x.as<float>() + begin * w.k;
-  kernel.out_stride = w.n;
+  kernel.out_stride = args.out_row_stride == 0 ? w.n : args.out_row_stride;
   if (needs.int8) {
     int8_t* xq = workspace.TakeArray<int8_t>(t * w.k);
     BlockMeta* meta = workspace.TakeArray<BlockMeta>(t * w.k / kBlock);
@@ -61,7 +61,7 @@ void RunPass(const Kernels& kernels, Workspace& workspace, const MatmulArgs& arg
   for (const PackedPart& part : w.parts) {
     kernel.tiles = w.storage.data() + part.offset;
     kernel.n = part.n;
-    kernel.out = args.out.as<float>() + begin * w.n + row;
+    kernel.out = args.out.as<float>() + begin * kernel.out_stride + row;
     kernel.bias = args.bias == nullptr ? nullptr : args.bias + row;
     kernels.run[static_cast<size_t>(part.layout)](kernel);
     row += part.n;

@@ -65,6 +65,8 @@ struct MatmulArgs {
   ConstTensorView x;  // [T, K], same float type
   const PackedMatrix* w;
   const float* bias = nullptr;  // [N] or null
+  // Elements between rows of `out`, for a slice of a wider buffer; 0: N.
+  int64_t out_row_stride = 0;
 };
 
 // Scratch for quantised activations comes from `workspace` and is given back before it returns.
