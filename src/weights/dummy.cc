@@ -52,9 +52,10 @@ void FillPlain(TensorView out, Rng& rng, float sigma) {
       return FillWith<uint16_t>(out, rng, [&](float v) { return FloatToBf16(v * sigma); });
     case DType::kF8E4M3:
       return FillWith<uint8_t>(out, rng, [&](float v) { return FloatToF8E4M3(v * sigma); });
-    case DType::kF8E5M2:  // the upper byte of a half, cut towards zero
-      return FillWith<uint8_t>(
-          out, rng, [&](float v) { return static_cast<uint8_t>(FloatToF16(v * sigma) >> 8); });
+    case DType::kF8E5M2:  // the upper byte of a half, rounded
+      return FillWith<uint8_t>(out, rng, [&](float v) {
+        return static_cast<uint8_t>((FloatToF16(v * sigma) + 0x80) >> 8);
+      });
     case DType::kF8E8M0:  // a scale of one
       return FillWith<uint8_t>(out, rng, [](float) { return uint8_t{127}; });
     case DType::kI8:
@@ -91,9 +92,9 @@ void SetScales(DType dtype, std::byte* block, float sigma) {
     case DType::kQ8_0:
       return PutHalf(block, sigma / 73.90f);
     case DType::kIQ4_NL:
-      return PutHalf(block, sigma / 71.1f);
-    case DType::kMXFP4: {  // E2M1 codes spread by 2.87; the scale is the nearest power of two
-      const int exponent = static_cast<int>(std::lround(std::log2(sigma / 2.87f)));
+      return PutHalf(block, sigma / 67.18f);
+    case DType::kMXFP4: {  // E2M1 codes spread by 2.926; the scale is the nearest power of two
+      const int exponent = static_cast<int>(std::lround(std::log2(sigma / 2.926f)));
       return fill(0, 1, 127 + exponent);
     }
     case DType::kQ2_K:  // scale 8, min 12 = 8 × the mean code 1.5

@@ -7,7 +7,7 @@ namespace {
 
 // A float field repeated every `stride` bytes, `offset` bytes into each.
 struct Field {
-  enum Kind : uint8_t { kF32, kF16, kBf16, kE4M3, kE5M2, kE8M0 };
+  enum Kind : uint8_t { kF32, kF16, kBf16, kE4M3, kE5M2, kE8M0, kE8M0OfE2M1 };
   Kind kind;
   int offset = 0;
 };
@@ -31,8 +31,9 @@ Fields FloatFields(DType dtype) {
     case DType::kF8E5M2:
       return {{{Field::kE5M2}}, 1};
     case DType::kF8E8M0:
-    case DType::kMXFP4:
       return {{{Field::kE8M0}}, 1};
+    case DType::kMXFP4:
+      return {{{Field::kE8M0OfE2M1}}, 1};
     case DType::kQ4_0:
     case DType::kQ5_0:
     case DType::kQ8_0:
@@ -67,12 +68,13 @@ std::optional<int64_t> FindMasked(const ConstTensorView& tensor, int field_offse
   for (int64_t at = field_offset; at < tensor.num_bytes(); at += stride) {
     Bits bits;
     std::memcpy(&bits, tensor.data + at, sizeof(Bits));
-    if ((bits & mask) == bad) return at;
+    if ((bits & mask) >= bad) return at;
   }
   return std::nullopt;
 }
 
-// All ones in the exponent is NaN or infinity; E4M3FN and E8M0 have one NaN code.
+// All ones in the exponent is NaN or infinity; E4M3FN and E8M0 have one NaN code. A scale of E2M1
+// codes, which reach 6, overflows float from 2^126 (0xFD).
 std::optional<int64_t> Find(const ConstTensorView& tensor, const Field& field) {
   const int at = field.offset;
   switch (field.kind) {
@@ -88,6 +90,8 @@ std::optional<int64_t> Find(const ConstTensorView& tensor, const Field& field) {
       return FindMasked<uint8_t>(tensor, at, 0x7C, 0x7C);
     case Field::kE8M0:
       return FindMasked<uint8_t>(tensor, at, 0xFF, 0xFF);
+    case Field::kE8M0OfE2M1:
+      return FindMasked<uint8_t>(tensor, at, 0xFF, 0xFD);
   }
   return std::nullopt;
 }

@@ -74,7 +74,8 @@ class Metadata {
   std::deque<std::string> strings_;  // a deque: its elements never move
 };
 
-// A value in a few words, for people: `"llama"`, `2048`, `[49152 strings] "<|endoftext|>", …`.
+// A value in about `max_chars` characters, for people: `"llama"`, `2048`, `[49152 items] "a", "b",
+// …`.
 std::string Summarize(const MetadataValue& value, size_t max_chars);
 
 }  // namespace hayate::weights
