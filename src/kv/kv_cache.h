@@ -10,7 +10,6 @@
 // Owner: engine thread. Never blocks.
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -97,25 +96,30 @@ class KvCache {
   friend class SequenceCache;
   // Something given up that a step in flight may still touch: a page, or a pin.
   struct Deferred {
-    uint64_t after_step;
+    uint64_t after_step = 0;
     PageId page;  // of pin.group; kNoPage: the pin
     Pin pin;
   };
 
   explicit KvCache(KvCacheOptions options);
-  // Evicts as needed; the caller has checked num_available.
+  CacheKind kind(int group) const { return layout_.groups[static_cast<size_t>(group)].kind; }
+  bool publishes() const { return reuse_ == PrefixReuse::kOn; }
+  void EvictUntilFree(int group, int32_t num_pages);
+  // A page must be free.
   PageId Allocate(int group);
   void FreeLater(int group, PageId page);
-  void UnpinLater(std::span<const Pin> pins);
+  // The prefix's pins on pages before new_begin of a window or state group.
+  void UnpinLater(PrefixHandle& prefix, int group, int32_t new_begin);
+  void Defer(Deferred deferred);
   void Settle(const Deferred& deferred);
-  bool in_flight() const { return submitted_end_ > retired_end_; }
+  void End(SequenceCache& sequence);
 
   const CacheLayout layout_;
   const PrefixReuse reuse_;
   std::vector<PagePool> pools_;
   RadixTree tree_;
   std::vector<SequenceCache*> sequences_;
-  std::deque<Deferred> deferred_;            // oldest step first
+  std::vector<Deferred> deferred_;           // oldest step first
   std::vector<int32_t> num_deferred_pages_;  // per group
   std::vector<Pin> scratch_pins_;
   uint64_t submitted_end_ = 0;  // steps below were submitted

@@ -74,12 +74,17 @@ class RadixTree {
   int32_t num_pages(int group) const { return group_state(group).num_pages; }
   // How many Evict could free.
   int32_t num_evictable(int group) const;
+  // Pages that eviction freed since the start.
   uint64_t num_evicted(int group) const { return group_state(group).num_evicted; }
   int32_t num_nodes() const { return num_nodes_; }
   int32_t num_namespaces() const { return static_cast<int32_t>(namespace_ids_.size()); }
 
-  // Recounts links, children, pins and pages. in_tree[g][page] counts where each page was seen.
-  Status CheckIntegrity(std::vector<std::vector<int32_t>>& in_tree) const;
+  // Recounts links, children, pages and pins; the first contradiction is the error. `known_pins`
+  // are those that the caller can account for (handles elsewhere may hold more). Counts the pages
+  // it finds in seen[g][page].
+  Status CheckIntegrity(std::span<const Pin> known_pins,
+                        std::vector<std::vector<int32_t>>& seen) const;
+  void CollectPins(const PrefixHandle& handle, std::vector<Pin>& pins) const;
 
  private:
   friend class PrefixHandle;
@@ -128,12 +133,13 @@ class RadixTree {
   template <typename Visit>
   int32_t Walk(int32_t name_space, std::span<const TokenId> tokens, Visit visit) const;
   uint32_t HashPage(int32_t parent, const TokenId* page) const;
-  int32_t FindChild(int32_t parent, const TokenId* page, uint32_t& hash) const;
-  int32_t CreateNode(int32_t parent, const TokenId* page, uint32_t hash);
+  int32_t FindChild(int32_t parent, const TokenId* page) const;
+  int32_t CreateNode(int32_t parent, const TokenId* page);
   void RemoveNode(int32_t id);
   void DropPage(int32_t id, size_t group);
   int32_t UseNamespace(std::string_view name);
   void UnuseNamespace(int32_t id);
+  Status CheckEvictionOrder() const;
   void PinNode(int32_t id);
   void UnpinNode(int32_t id);
   void PinPage(int32_t id, size_t group);

@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "base/status.h"
 #include "core/ids.h"
 #include "core/step_plan.h"
 #include "kv/prefix_handle.h"
@@ -70,22 +71,28 @@ class SequenceCache {
     PageId page;
   };
   SequenceCache(KvCache& cache, SlotId slot, PrefixHandle prefix);
+  // Calls visit(group, page) for each page that is not the tree's.
+  template <typename Visit>
+  void VisitOwnPages(Visit visit) const;
+  // Compares the tables with the pinned prefix; counts our own pages in seen[group][page].
+  Status CheckTables(std::vector<std::vector<int32_t>>& seen) const;
   void DropBeforeWindow(int32_t position);
-  void PublishPage(std::span<const TokenId> page_tokens);
   void FinishRestore();
-  void Emit(StepPlan& plan);
+  bool Grow(int32_t num_pages);
+  bool PublishPage(std::span<const TokenId> page_tokens);
 
   KvCache& cache_;
   const SlotId slot_;
   PrefixHandle prefix_;
   const int32_t num_cached_tokens_;
-  int32_t num_reserved_;
-  enum class Restore : uint8_t { kNone, kPending, kPlanned } restore_;  // of states, from prefix_
-  size_t registry_index_ = 0;                                           // in KvCache::sequences_
-  std::vector<std::vector<PageId>> tables_;                             // per group
-  std::array<int32_t, kMaxGroups> live_begin_;  // window groups: pages before are dropped
-  std::vector<ChangedEntry> changed_;           // not in any plan yet
-  std::vector<Snapshot> snapshots_;             // not published yet, oldest first
+  int32_t num_reserved_;  // whole pages
+  // Of the state groups, from the snapshot at the end of prefix_.
+  enum class Restore : uint8_t { kNone, kPending, kPlanned } restore_ = Restore::kNone;
+  size_t registry_index_ = 0;                        // in KvCache::sequences_
+  std::vector<std::vector<PageId>> tables_;          // per group
+  std::array<int32_t, kMaxGroups> live_begin_ = {};  // window groups: pages before are dropped
+  std::vector<ChangedEntry> changed_;                // not in any plan yet
+  std::vector<Snapshot> snapshots_;                  // not published yet, oldest first
 };
 
 }  // namespace hayate::kv
