@@ -16,7 +16,7 @@ TABLE = """
 | `base` | x | – | – |
 | `tensor` | x | – | – |
 | `kv` | x | `tensor` | – |
-| `sched` | x | `kv` (metadata) | `CUDA`, `tensor` |
+| `sched` | x | `kv` (metadata) | `CUDA`, `tensor` but for `tensor/layout.h` |
 | `api` | x | `sched/client.h` | `CUDA` |
 | `app` | x | everything above | – |
 """
@@ -24,7 +24,8 @@ TABLE = """
 CLEAN = {
     "base/status.h": "",
     "tensor/view.h": '#include "base/status.h"\n',
-    "kv/pool.h": "",
+    "tensor/layout.h": "",
+    "kv/pool.h": '#include "tensor/layout.h"\n',
     "kv/detail/bits.h": "",
     "kv/testing/fake.h": "",
     "kv/storage.h": '#include "tensor/view.h"\n',
