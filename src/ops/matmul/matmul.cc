@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/align.h"
+#include "ops/matmul/avx512/kernels.h"
 #include "ops/matmul/kernels.h"
 
 namespace hayate::ops {
@@ -70,7 +71,14 @@ void RunPass(const Kernels& kernels, Workspace& workspace, const MatmulArgs& arg
 
 }  // namespace
 
-std::vector<const Kernels*> AvailableKernels(const CpuFeatures&) { return {&PlainKernels()}; }
+std::vector<const Kernels*> AvailableKernels([[maybe_unused]] const CpuFeatures& features) {
+  std::vector<const Kernels*> found;
+#if defined(__x86_64__)
+  if (features.avx512_vnni && features.avx512_bf16) found.push_back(&avx512::Avx512Kernels());
+#endif
+  found.push_back(&PlainKernels());
+  return found;
+}
 
 void MatmulWith(const Kernels& kernels, Workspace& workspace, const MatmulArgs& args) {
   const int64_t t = args.x.rows();

@@ -111,16 +111,19 @@ void ToBf16(const float* x, int64_t t, int64_t k, uint16_t* out) {
   }
 }
 
+template <Layout kLayout>
+void Run(const KernelArgs& args) {
+  if constexpr (InfoOf(kLayout).codes == Codes::kFloat) {
+    RunFloat<kLayout>(args);
+  } else {
+    RunInt8<kLayout>(args);
+  }
+}
+
 template <int... kIndices>
-constexpr auto RunTable(std::integer_sequence<int, kIndices...>) {
-  return std::array<void (*)(const KernelArgs&), kNumLayouts>{
-      (InfoOf(static_cast<Layout>(kIndices)).codes == Codes::kFloat
-           ? &RunFloat < InfoOf(static_cast<Layout>(kIndices)).codes == Codes::kFloat
-                 ? static_cast<Layout>(kIndices)
-                 : Layout::kF32 >
-       : &RunInt8 < InfoOf(static_cast<Layout>(kIndices)).codes != Codes::kFloat
-           ? static_cast<Layout>(kIndices)
-           : Layout::kByte >)...};
+constexpr std::array<void (*)(const KernelArgs&), kNumLayouts> RunTable(
+    std::integer_sequence<int, kIndices...>) {
+  return {&Run<static_cast<Layout>(kIndices)>...};
 }
 
 }  // namespace

@@ -1,0 +1,249 @@
+// Int8 products of all block formats: 16 rows × up to 8 tokens at a time over the whole of K.
+//
+//   per block of 32 columns   unpack 16 rows of codes into 8 registers (nibbles: 4 loads, 4 shifts,
+//                             8 ANDs), then for every token 8 VPDPBUSD against broadcast
+//                             activations, one conversion, one product of scales, one or two FMAs
+//   registers                 8 codes + 8 integer sums + 8 fp32 sums + 2 scales of 32
+//   traffic                   every weight byte once per 8 tokens, from L1 after the first 8
+//   bound                     1 token: memory. From 4 tokens on the two dot-product pipes: 11 of
+//   their
+//                             slots per 8 useful ones; unpacking runs beside them on the other
+//                             pipes.
+
+#include "ops/matmul/avx512/kernels.h"
+#include "ops/matmul/avx512/target.h"
+
+#if defined(__x86_64__)
+
+namespace hayate::ops::matmul::avx512 {
+namespace {
+
+HAYATE_AVX512_VNNI_INLINE __m512 LoadHalves(const std::byte* from) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+}
+HAYATE_AVX512_VNNI_INLINE __m512 LoadBf16(const std::byte* from) {
+  const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(words), 16));
+}
+HAYATE_AVX512_VNNI_INLINE __m512 LoadU8(const std::byte* from) {
+  return _mm512_cvtepi32_ps(
+      _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+}
+HAYATE_AVX512_VNNI_INLINE __m512 LoadI8(const std::byte* from) {
+  return _mm512_cvtepi32_ps(
+      _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+}
+
+// The unsigned codes of one block: register g holds columns 4g … 4g+3 of the 16 rows.
+template <Layout kLayout>
+HAYATE_AVX512_VNNI_INLINE void LoadCodes(const std::byte* codes, __m512i (&w)[8]) {
+  constexpr LayoutInfo kInfo = InfoOf(kLayout);
+  if constexpr (kInfo.codes == Codes::kByte) {
+    for (int g = 0; g < 8; ++g) w[g] = _mm512_loadu_si512(codes + 64 * g);
+    return;
+  }
+  const __m512i low_half = _mm512_set1_epi8(0xF);
+  for (int g = 0; g < 4; ++g) {
+    const __m512i packed = _mm512_loadu_si512(codes + 64 * g);
+    w[g] = _mm512_and_si512(packed, low_half);
+    w[g + 4] = _mm512_and_si512(_mm512_srli_epi16(packed, 4), low_half);
+  }
+  if constexpr (kInfo.codes == Codes::kTable) {
+    const __m512i table =
+        _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(TableOf(kLayout))));
+    for (int g = 0; g < 8; ++g) w[g] = _mm512_shuffle_epi8(table, w[g]);
+  }
+}
+
+// Scale and min of 16 rows for scale group `group` of the row (counted from the row's start).
+struct ScaleMin {
+  __m512 scale;
+  __m512 min;
+};
+template <Layout kLayout>
+HAYATE_AVX512_VNNI_INLINE ScaleMin LoadScale(const std::byte* tile, int64_t group) {
+  constexpr LayoutInfo kInfo = InfoOf(kLayout);
+  constexpr int64_t kUnitBytes = ScaleUnitBytes(kInfo);
+  if constexpr (kInfo.scales == Scales::kF16) {
+    return {LoadHalves(tile + group * kUnitBytes), _mm512_setzero_ps()};
+  } else if constexpr (kInfo.scales == Scales::kBf16) {
+    return {LoadBf16(tile + group * kUnitBytes), _mm512_setzero_ps()};
+  } else if constexpr (kInfo.scales == Scales::kF16Min) {
+    const std::byte* from = tile + group * kUnitBytes;
+    return {LoadHalves(from), LoadHalves(from + 2 * kTileRows)};
+  } else {
+    constexpr int kGroups = kSuperBlock / kInfo.group;
+    const std::byte* from = tile + group / kGroups * kUnitBytes;
+    const __m512 d = LoadHalves(from);
+    if constexpr (kInfo.scales == Scales::kSuperSigned) {
+      const std::byte* scales = from + 2 * kTileRows + group % kGroups * kTileRows;
+      return {_mm512_mul_ps(d, LoadI8(scales)), _mm512_setzero_ps()};
+    } else {
+      const std::byte* scales = from + 4 * kTileRows + group % kGroups * 2 * kTileRows;
+      const __m512 dmin = LoadHalves(from + 2 * kTileRows);
+      const __m512 min = _mm512_mul_ps(dmin, LoadU8(scales + kTileRows));
+      return {_mm512_mul_ps(d, LoadU8(scales)), _mm512_sub_ps(_mm512_setzero_ps(), min)};
+    }
+  }
+}
+
+// What an integer sum starts from: the offset's share.
+template <int kOffset>
+HAYATE_AVX512_VNNI_INLINE __m512i StartSum(const BlockMeta& meta, const int32_t& neg128_sum) {
+  static_assert(kOffset == 0 || kOffset == 8 || kOffset == 128);
+  if constexpr (kOffset == 8) return _mm512_set1_epi32(meta.neg8_sum);
+  if constexpr (kOffset == 128) return _mm512_set1_epi32(neg128_sum);
+  return _mm512_setzero_si512();
+}
+
+HAYATE_AVX512_VNNI_INLINE __m512i Dot(__m512i sum, __m512i codes, const int8_t* xq) {
+  int32_t four;
+  __builtin_memcpy(&four, xq, sizeof(four));
+  return _mm512_dpbusd_epi32(sum, codes, _mm512_set1_epi32(four));
+}
+
+struct TokenGroup {
+  const int8_t* xq;       // first token; K between tokens
+  const BlockMeta* meta;  // K/32 between tokens
+  float* out;             // first token, first row of the tile
+};
+
+// One tile × kTokens tokens.
+template <Layout kLayout, int kTokens>
+HAYATE_AVX512_VNNI void RunTile(const std::byte* tile, const KernelArgs& args,
+                                const TokenGroup& tokens, __mmask16 rows, const float* bias) {
+  constexpr LayoutInfo kInfo = InfoOf(kLayout);
+  constexpr bool kHasMin = kInfo.scales == Scales::kF16Min || kInfo.scales == Scales::kSuperMin;
+  const int64_t k = args.k;
+  const int64_t blocks = k / kBlock;
+  const std::byte* codes = tile + CodesOffset(kInfo, k);
+  __m512 acc[kTokens];
+  for (int t = 0; t < kTokens; ++t) acc[t] = _mm512_setzero_ps();
+
+  for (int64_t b = 0; b < blocks; ++b, codes += CodeBlockBytes(kInfo)) {
+    __m512i w[8];
+    LoadCodes<kLayout>(codes, w);
+    const int8_t* xq = tokens.xq + b * kBlock;
+    const BlockMeta* meta = tokens.meta + b;
+    if constexpr (kInfo.group == kBlock) {
+      const ScaleMin scale = LoadScale<kLayout>(tile, b);
+      __m512i sum[kTokens];
+      for (int t = 0; t < kTokens; ++t) {
+        const BlockMeta& m = meta[t * blocks];
+        sum[t] = StartSum<kInfo.offset>(m, m.neg128_sum);
+      }
+#pragma GCC unroll 8
+      for (int g = 0; g < 8; ++g) {
+#pragma GCC unroll 8
+        for (int t = 0; t < kTokens; ++t) sum[t] = Dot(sum[t], w[g], xq + t * k + 4 * g);
+      }
+      for (int t = 0; t < kTokens; ++t) {
+        const BlockMeta& m = meta[t * blocks];
+        const __m512 both = _mm512_mul_ps(scale.scale, _mm512_set1_ps(m.scale));
+        acc[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[t]), both, acc[t]);
+        if constexpr (kHasMin) {
+          acc[t] = _mm512_fmadd_ps(scale.min, _mm512_set1_ps(m.scaled_sum), acc[t]);
+        }
+      }
+    } else {
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        const ScaleMin scale = LoadScale<kLayout>(tile, 2 * b + half);
+        for (int t = 0; t < kTokens; ++t) {
+          const BlockMeta& m = meta[t * blocks];
+          __m512i sum = StartSum<kInfo.offset>(m, half == 0 ? m.neg128_sum_low : m.neg128_sum_high);
+#pragma GCC unroll 4
+          for (int g = 4 * half; g < 4 * half + 4; ++g) sum = Dot(sum, w[g], xq + t * k + 4 * g);
+          const __m512 both = _mm512_mul_ps(scale.scale, _mm512_set1_ps(m.scale));
+          acc[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), both, acc[t]);
+          if constexpr (kHasMin) {
+            const float half_sum = half == 0 ? m.scaled_sum_low : m.scaled_sum_high;
+            acc[t] = _mm512_fmadd_ps(scale.min, _mm512_set1_ps(half_sum), acc[t]);
+          }
+        }
+      }
+    }
+  }
+  for (int t = 0; t < kTokens; ++t) {
+    if (bias != nullptr) acc[t] = _mm512_add_ps(acc[t], _mm512_maskz_loadu_ps(rows, bias));
+    _mm512_mask_storeu_ps(tokens.out + t * args.out_stride, rows, acc[t]);
+  }
+}
+
+template <Layout kLayout>
+void RunTokens(const std::byte* tile, const KernelArgs& args, int64_t begin, int64_t count,
+               int64_t row) {
+  const int64_t valid = args.n - row < kTileRows ? args.n - row : kTileRows;
+  const __mmask16 rows = static_cast<__mmask16>((1u << valid) - 1);
+  const float* bias = args.bias == nullptr ? nullptr : args.bias + row;
+  while (count > 0) {
+    const TokenGroup tokens{args.xq + begin * args.k, args.meta + begin * (args.k / kBlock),
+                            args.out + begin * args.out_stride + row};
+    int64_t done = 8;
+    if (count >= 8) {
+      RunTile<kLayout, 8>(tile, args, tokens, rows, bias);
+    } else if (count >= 4) {
+      RunTile<kLayout, 4>(tile, args, tokens, rows, bias);
+      done = 4;
+    } else if (count >= 2) {
+      RunTile<kLayout, 2>(tile, args, tokens, rows, bias);
+      done = 2;
+    } else {
+      RunTile<kLayout, 1>(tile, args, tokens, rows, bias);
+      done = 1;
+    }
+    begin += done;
+    count -= done;
+  }
+}
+
+// Groups of tiles that stay in the first two caches while all tokens pass by, 8 tokens of
+// activations in the first meanwhile.
+template <Layout kLayout>
+void RunPart(const KernelArgs& args) {
+  constexpr int64_t kTilesPerGroup = 4;
+  const int64_t tile_bytes = TileBytes(kLayout, args.k);
+  const int64_t num_tiles = CeilDiv<int64_t>(args.n, kTileRows);
+  for (int64_t first = 0; first < num_tiles; first += kTilesPerGroup) {
+    const int64_t last = first + kTilesPerGroup < num_tiles ? first + kTilesPerGroup : num_tiles;
+    for (int64_t t = 0; t < args.t; t += 8) {
+      const int64_t count = args.t - t < 8 ? args.t - t : 8;
+      for (int64_t tile = first; tile < last; ++tile) {
+        RunTokens<kLayout>(args.tiles + tile * tile_bytes, args, t, count, tile * kTileRows);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void RunInt8(Layout layout, const KernelArgs& args) {
+  switch (layout) {
+    case Layout::kNibble:
+      return RunPart<Layout::kNibble>(args);
+    case Layout::kNibbleMin:
+      return RunPart<Layout::kNibbleMin>(args);
+    case Layout::kNibbleIq4Nl:
+      return RunPart<Layout::kNibbleIq4Nl>(args);
+    case Layout::kNibbleMxfp4:
+      return RunPart<Layout::kNibbleMxfp4>(args);
+    case Layout::kNibbleSuper:
+      return RunPart<Layout::kNibbleSuper>(args);
+    case Layout::kByte:
+      return RunPart<Layout::kByte>(args);
+    case Layout::kByteMin:
+      return RunPart<Layout::kByteMin>(args);
+    case Layout::kByteSuper:
+      return RunPart<Layout::kByteSuper>(args);
+    case Layout::kByteSigned16:
+      return RunPart<Layout::kByteSigned16>(args);
+    case Layout::kByteSuper16:
+      return RunPart<Layout::kByteSuper16>(args);
+    default:
+      return;
+  }
+}
+
+}  // namespace hayate::ops::matmul::avx512
+
+#endif  // __x86_64__
