@@ -1,6 +1,6 @@
 #pragma once
-// A bounded multi-producer queue between threads. At capacity TryPush refuses: the caller decides what
-// to shed. Waiting consumers block on a condition variable; an idle queue costs no CPU.
+// A bounded multi-producer queue between threads. At capacity TryPush refuses: the caller decides
+// what to shed. Waiting consumers block on a condition variable; an idle queue costs no CPU.
 
 #include <chrono>
 #include <condition_variable>
@@ -48,7 +48,8 @@ class BoundedQueue {
     return Take(lock);
   }
 
-  // Refuses pushes from here on and wakes every waiting consumer; what is queued can still be popped.
+  // Refuses pushes from here on and wakes every waiting consumer; what is queued can still be
+  // popped.
   void Close() {
     {
       std::lock_guard lock(mutex_);

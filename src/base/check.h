@@ -1,7 +1,7 @@
 #pragma once
 // CHECK: invariants of our own code. Always on; a failure prints the condition, the place and the
-// streamed values, then aborts. DCHECK is the same in builds without NDEBUG and costs nothing with it.
-// Data that a client or a file controls never reaches a CHECK: that is a Status.
+// streamed values, then aborts. DCHECK is the same in builds without NDEBUG and costs nothing with
+// it. Data that a client or a file controls never reaches a CHECK: that is a Status.
 
 #include <sstream>
 
@@ -22,9 +22,9 @@ class Failure {
 
 }  // namespace hayate::check_internal
 
-#define CHECK(condition)                   \
+#define CHECK(condition)                    \
   if (__builtin_expect(!!(condition), 1)) { \
-  } else                                   \
+  } else                                    \
     ::hayate::check_internal::Failure(#condition, __FILE__, __LINE__).stream()
 
 #define CHECK_OP(a, op, b) CHECK((a)op(b)) << (a) << " vs " << (b) << ' '

@@ -1,7 +1,7 @@
 #pragma once
 // Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
-// 1, 2, 3", SC'11). A value is a pure function of (seed, counter), so a device kernel and the CPU draw
-// the same number for the same (request seed, token position) whatever else runs.
+// 1, 2, 3", SC'11). A value is a pure function of (seed, counter), so a device kernel and the CPU
+// draw the same number for the same (request seed, token position) whatever else runs.
 
 #include <array>
 #include <cstdint>
@@ -51,9 +51,13 @@ class Rng {
   }
   float NextFloat() { return UnitFloat(NextU32()); }
   // Uniform in [0, bound); bound > 0. Multiply-shift: the bias is below 2^-32.
-  uint32_t Below(uint32_t bound) { return static_cast<uint32_t>(uint64_t{NextU32()} * bound >> 32); }
+  uint32_t Below(uint32_t bound) {
+    return static_cast<uint32_t>(uint64_t{NextU32()} * bound >> 32);
+  }
   // Uniform in [low, high], both included.
-  int Between(int low, int high) { return low + static_cast<int>(Below(static_cast<uint32_t>(high - low + 1))); }
+  int Between(int low, int high) {
+    return low + static_cast<int>(Below(static_cast<uint32_t>(high - low + 1)));
+  }
   // Standard normal (Box–Muller).
   float NextNormal();
 

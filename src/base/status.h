@@ -1,6 +1,6 @@
 #pragma once
-// Errors as values. Everything the outside can cause (a bad request, a bad model file, a full queue)
-// travels as a Status or a Result<T>; broken invariants of our own go to CHECK (check.h).
+// Errors as values. Everything the outside can cause (a bad request, a bad model file, a full
+// queue) travels as a Status or a Result<T>; broken invariants of our own go to CHECK (check.h).
 
 #include <optional>
 #include <string>
@@ -51,7 +51,8 @@ class [[nodiscard]] Status {
     param_ = std::move(param);
     return std::move(*this);
   }
-  // Prefixes the message: Status(kDataLoss, "offset 12…").Under("model.gguf") says "model.gguf: offset 12…".
+  // Prefixes the message: Status(kDataLoss, "offset 12…").Under("model.gguf") says "model.gguf:
+  // offset 12…".
   Status Under(std::string_view where) const;
   // "invalid_argument: temperature must be ≥ 0".
   std::string ToString() const;
@@ -98,14 +99,13 @@ class [[nodiscard]] Result {
 #define HAYATE_CONCAT(a, b) HAYATE_CONCAT_INNER(a, b)
 
 // Returns from the enclosing function when `expr` (a Status) is an error.
-#define RETURN_IF_ERROR(expr)                                     \
-  do {                                                            \
-    if (::hayate::Status status_or_ok = (expr); !status_or_ok.ok()) \
-      return status_or_ok;                                        \
+#define RETURN_IF_ERROR(expr)                                                            \
+  do {                                                                                   \
+    if (::hayate::Status status_or_ok = (expr); !status_or_ok.ok()) return status_or_ok; \
   } while (false)
 
 // ASSIGN_OR_RETURN(auto x, F()): unwraps a Result or returns its Status.
-#define ASSIGN_OR_RETURN(declaration, expr)                                  \
+#define ASSIGN_OR_RETURN(declaration, expr) \
   ASSIGN_OR_RETURN_IMPL(HAYATE_CONCAT(result_, __LINE__), declaration, expr)
 #define ASSIGN_OR_RETURN_IMPL(result, declaration, expr) \
   auto result = (expr);                                  \

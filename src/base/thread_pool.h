@@ -1,6 +1,6 @@
 #pragma once
-// A fixed pool for work that must leave the http and engine threads: templating, tokenising, grammar
-// compilation, masks. Tasks are independent and must not wait for one another.
+// A fixed pool for work that must leave the http and engine threads: templating, tokenising,
+// grammar compilation, masks. Tasks are independent and must not wait for one another.
 
 #include <functional>
 #include <string>

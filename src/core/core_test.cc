@@ -9,8 +9,8 @@ namespace {
 TEST(StepPlan, ClearKeepsTheStepNumberAndEmptiesEverythingElse) {
   StepPlan plan;
   plan.step = 7;
-  plan.rows.push_back({.slot = {1}, .begin = 3, .end = 4, .first_token = kLateToken,
-                       .samples = true, .logprobs_begin = -1});
+  plan.rows.push_back(
+      {.slot = {1}, .begin = 3, .end = 4, .first_token = kLateToken, .samples = true});
   plan.num_tokens = 1;
   plan.Clear();
   EXPECT_TRUE(plan.empty());

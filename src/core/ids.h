@@ -9,7 +9,8 @@ namespace hayate {
 
 using TokenId = int32_t;
 
-// One answer being generated. A chat with n = 4 is four requests. Unique for the life of the process.
+// One answer being generated. A chat with n = 4 is four requests. Unique for the life of the
+// process.
 using RequestId = StrongId<struct RequestIdTag, uint64_t>;
 
 // A running sequence's row on the device, in [0, max_running). It names the sequence's page tables,

@@ -1,6 +1,6 @@
 #pragma once
-// A request as the engine takes it: tokenised, validated, complete. Made by api on the text pool, moved
-// through the inbox, owned by the engine from there.
+// A request as the engine takes it: tokenised, validated, complete. Made by api on the text pool,
+// moved through the inbox, owned by the engine from there.
 
 #include <cstdint>
 #include <limits>
@@ -21,9 +21,10 @@ struct Request {
   SamplingParams sampling;
   LogprobParams logprobs;
 
-  int32_t priority = 0;               // higher runs first under the priority policy
-  int64_t deadline_ns = kNoDeadline;  // on the engine's clock; past it the request ends with kDeadlineExceeded
-  int64_t arrival_ns = 0;             // set by the inbox
+  int32_t priority = 0;  // higher runs first under the priority policy
+  int64_t deadline_ns =
+      kNoDeadline;         // on the engine's clock; past it the request ends with kDeadlineExceeded
+  int64_t arrival_ns = 0;  // set by the inbox
   // Prefix-cache namespace (cache_salt, extra_key, adapter): only equal strings share pages.
   std::string cache_namespace;
   // Which outbox its events go to: the owning http thread.

@@ -1,6 +1,6 @@
 #pragma once
-// How the next token is chosen from the logits. Validated once, at the API border; a request holds the
-// values after defaults were filled in.
+// How the next token is chosen from the logits. Validated once, at the API border; a request holds
+// the values after defaults were filled in.
 
 #include <cstdint>
 #include <utility>

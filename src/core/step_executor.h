@@ -1,6 +1,6 @@
 #pragma once
-// The seam between engine and exec: plans in, results out, in order. Two implementations: the workers
-// of the devices (exec), and a simulator for tests of sched and engine.
+// The seam between engine and exec: plans in, results out, in order. Two implementations: the
+// workers of the devices (exec), and a simulator for tests of sched and engine.
 
 #include <functional>
 #include <optional>

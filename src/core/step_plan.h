@@ -1,6 +1,6 @@
 #pragma once
-// One step as data: the scheduler writes it, the workers of all ranks carry it out. The only way from
-// sched to exec; values only, so it can cross to another node.
+// One step as data: the scheduler writes it, the workers of all ranks carry it out. The only way
+// from sched to exec; values only, so it can cross to another node.
 //
 // Plan k+1 is written before the tokens of step k are known. A row then says kLateToken: the device
 // takes the token that the slot sampled last. Everything in a plan takes effect in this order:
@@ -23,7 +23,8 @@ struct SlotStart {
   std::vector<TokenId> outputs;  // already generated: penalties count them
 };
 
-// Entry `index` of the slot's page table in `group` names `page` from this step on (kNoPage: dropped).
+// Entry `index` of the slot's page table in `group` names `page` from this step on (kNoPage:
+// dropped).
 struct PageUpdate {
   SlotId slot;
   int32_t group;
@@ -38,15 +39,18 @@ struct PageCopy {
   PageId to;
 };
 
-// Positions [begin, end) of one sequence. Decode, a chunk of prefill and verification of drafts are the
-// same row type with different ranges.
+// Positions [begin, end) of one sequence. Decode, a chunk of prefill and verification of drafts are
+// the same row type with different ranges.
 struct StepRow {
   SlotId slot;
   int32_t begin;
   int32_t end;
-  int32_t first_token;     // index into StepPlan::tokens of position `begin`, or kLateToken
-  bool samples;            // draw a token from the logits of position end − 1
-  int32_t logprobs_begin;  // also return logprobs of the tokens at positions (logprobs_begin, end]; −1: no
+  int32_t first_token;  // index into StepPlan::tokens of position `begin`, or kLateToken
+  bool samples;         // draw a token from the logits of position end − 1
+  // Prompt logprobs: the logits at positions [score_begin, score_begin + num_scored), all in this
+  // row, score the tokens that follow them.
+  int32_t score_begin;
+  int32_t num_scored;
 
   int32_t num_tokens() const { return end - begin; }
 };
@@ -59,10 +63,10 @@ struct StepPlan {
   std::vector<SlotStart> starts;
   std::vector<PageUpdate> page_updates;
   std::vector<PageCopy> copies;
-  std::vector<StepRow> rows;     // at most one per slot
-  std::vector<TokenId> tokens;   // the rows' known tokens, plus for a row with logprobs_begin ≥ 0 that
-                                 // does not reach the prompt's end, the token after its last position
-  int32_t num_tokens = 0;        // Σ rows' num_tokens()
+  std::vector<StepRow> rows;    // at most one per slot
+  std::vector<TokenId> tokens;  // the rows' known tokens; a row that scores its last position is
+                                // followed by the token after it
+  int32_t num_tokens = 0;       // Σ rows' num_tokens()
 
   bool empty() const { return rows.empty(); }
   void Clear() {

@@ -12,9 +12,9 @@ namespace hayate {
 
 struct RowResult {
   SlotId slot;
-  std::vector<TokenId> tokens;               // empty for a chunk that does not sample
-  std::vector<TokenLogprob> logprobs;        // one per token, when the slot asked for them
-  std::vector<TokenLogprob> prompt_logprobs; // of a row with logprobs_begin ≥ 0
+  std::vector<TokenId> tokens;                // empty for a chunk that does not sample
+  std::vector<TokenLogprob> logprobs;         // one per token, when the slot asked for them
+  std::vector<TokenLogprob> prompt_logprobs;  // one per scored position
   // The logits held NaN or no finite value: the sequence must end with an error, alone.
   bool bad_logits = false;
 };

@@ -21,14 +21,14 @@ enum class FinishReason : uint8_t {
 struct TokenLogprob {
   TokenId token;
   float logprob;
-  int32_t rank = 0;                             // 0-based place of `token` by probability
-  std::vector<std::pair<TokenId, float>> top;   // best first
+  int32_t rank = 0;                            // 0-based place of `token` by probability
+  std::vector<std::pair<TokenId, float>> top;  // best first
 };
 
 struct TokenEvent {
   RequestId id;
-  std::vector<TokenId> tokens;          // in order; a speculative step brings several
-  std::vector<TokenLogprob> logprobs;   // one per token, when asked for
+  std::vector<TokenId> tokens;         // in order; a speculative step brings several
+  std::vector<TokenLogprob> logprobs;  // one per token, when asked for
   // Before the first token, when prompt_start ≥ 0: positions [max(prompt_start, 1), prompt length).
   std::vector<TokenLogprob> prompt_logprobs;
 

@@ -1,6 +1,6 @@
 #pragma once
-// Owned memory of a device. Move-only; must not outlive its device. Allocated at start-up, never in a
-// step.
+// Owned memory of a device. Move-only; must not outlive its device. Allocated at start-up, never in
+// a step.
 
 #include <cstddef>
 #include <span>
@@ -15,7 +15,8 @@ namespace hayate {
 class Buffer {
  public:
   Buffer() = default;
-  static Result<Buffer> Allocate(Device& device, size_t bytes, MemoryKind kind = MemoryKind::kDevice);
+  static Result<Buffer> Allocate(Device& device, size_t bytes,
+                                 MemoryKind kind = MemoryKind::kDevice);
 
   Buffer(Buffer&& other) noexcept { Swap(other); }
   Buffer& operator=(Buffer&& other) noexcept {

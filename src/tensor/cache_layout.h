@@ -1,6 +1,6 @@
 #pragma once
-// What a model keeps per token between steps, as data: declared by models, carved into pools by kv and
-// exec, budgeted by sched. Lives here because models and kv must not see each other.
+// What a model keeps per token between steps, as data: declared by models, carved into pools by kv
+// and exec, budgeted by sched. Lives here because models and kv must not see each other.
 
 #include <cstdint>
 #include <string>

@@ -2,8 +2,8 @@
 // What a rank computes on: one GPU, or one CPU core. A rank is a thread with a device; tensor
 // parallelism over CPU cores and over GPUs is the same code (ARCHITECTURE.md, "Ranks").
 //
-// On a CPU device a launch runs at once on the calling (rank) thread, so streams and events are free;
-// on CUDA it is queued. Callers assume the queued behaviour.
+// On a CPU device a launch runs at once on the calling (rank) thread, so streams and events are
+// free; on CUDA it is queued. Callers assume the queued behaviour.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 #pragma once
 // Element types: plain numbers, and the block-quantised types of GGUF and of FP4/FP8 checkpoints.
-// A block type stores `block_elements` consecutive elements of a row in `block_bytes` bytes, laid out
-// as the GGUF specification of that type says (scales inside the block).
+// A block type stores `block_elements` consecutive elements of a row in `block_bytes` bytes, laid
+// out as the GGUF specification of that type says (scales inside the block).
 
 #include <cstddef>
 #include <cstdint>
@@ -11,12 +11,32 @@
 namespace hayate {
 
 enum class DType : uint8_t {
-  kF32, kF16, kBF16, kF8E4M3, kF8E5M2, kF8E8M0,
-  kI8, kU8, kI16, kI32, kI64, kBool,
+  kF32,
+  kF16,
+  kBF16,
+  kF8E4M3,
+  kF8E5M2,
+  kF8E8M0,
+  kI8,
+  kU8,
+  kI16,
+  kI32,
+  kI64,
+  kBool,
   // GGUF blocks of 32 elements.
-  kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kIQ4_NL, kMXFP4,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kIQ4_NL,
+  kMXFP4,
   // GGUF super-blocks of 256 elements.
-  kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K,
+  kQ2_K,
+  kQ3_K,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
 };
 inline constexpr int kNumDTypes = static_cast<int>(DType::kQ6_K) + 1;
 

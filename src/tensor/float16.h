@@ -1,6 +1,6 @@
 #pragma once
-// Conversions of 16-bit and 8-bit floats on the host, by bits. For references, loaders and tests; fast
-// paths use vector instructions.
+// Conversions of 16-bit and 8-bit floats on the host, by bits. For references, loaders and tests;
+// fast paths use vector instructions.
 
 #include <bit>
 #include <cstdint>
@@ -17,9 +17,9 @@ inline uint16_t FloatToBf16(float value) {
 }
 
 float F16ToFloat(uint16_t bits);
-uint16_t FloatToF16(float value);      // round to nearest even, overflow to infinity
-float F8E4M3ToFloat(uint8_t bits);     // OCP E4M3FN: no infinity, NaN = 0x7F
-uint8_t FloatToF8E4M3(float value);    // round to nearest even, saturates at ±448, NaN stays NaN
+uint16_t FloatToF16(float value);    // round to nearest even, overflow to infinity
+float F8E4M3ToFloat(uint8_t bits);   // OCP E4M3FN: no infinity, NaN = 0x7F
+uint8_t FloatToF8E4M3(float value);  // round to nearest even, saturates at ±448, NaN stays NaN
 float F8E5M2ToFloat(uint8_t bits);
 inline float F8E8M0ToFloat(uint8_t bits) {  // 2^(bits − 127); 0xFF is NaN
   if (bits == 0xFF) return std::bit_cast<float>(0x7FC00000u);

@@ -1,6 +1,6 @@
 #pragma once
-// A typed, shaped pointer. Never owns. Row-major and contiguous; a block-quantised tensor is contiguous
-// row by row, its innermost extent counting elements.
+// A typed, shaped pointer. Never owns. Row-major and contiguous; a block-quantised tensor is
+// contiguous row by row, its innermost extent counting elements.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,12 +11,28 @@
 
 namespace hayate {
 
-template <typename T> struct DTypeOf;
-template <> struct DTypeOf<float> { static constexpr DType kValue = DType::kF32; };
-template <> struct DTypeOf<int32_t> { static constexpr DType kValue = DType::kI32; };
-template <> struct DTypeOf<int64_t> { static constexpr DType kValue = DType::kI64; };
-template <> struct DTypeOf<int8_t> { static constexpr DType kValue = DType::kI8; };
-template <> struct DTypeOf<uint8_t> { static constexpr DType kValue = DType::kU8; };
+template <typename T>
+struct DTypeOf;
+template <>
+struct DTypeOf<float> {
+  static constexpr DType kValue = DType::kF32;
+};
+template <>
+struct DTypeOf<int32_t> {
+  static constexpr DType kValue = DType::kI32;
+};
+template <>
+struct DTypeOf<int64_t> {
+  static constexpr DType kValue = DType::kI64;
+};
+template <>
+struct DTypeOf<int8_t> {
+  static constexpr DType kValue = DType::kI8;
+};
+template <>
+struct DTypeOf<uint8_t> {
+  static constexpr DType kValue = DType::kU8;
+};
 
 struct TensorView {
   std::byte* data = nullptr;

@@ -1,0 +1,21 @@
+#include "engine/client.h"
+
+#include <utility>
+
+#include "engine/engine.h"
+
+namespace hayate::engine {
+
+Status Client::Submit(Request request) {
+  if (engine_.failed()) return Status(ErrorCode::kUnavailable, "the device has failed");
+  request.arrival_ns = engine_.NowNs();
+  return inbox_.TryPush(std::move(request));
+}
+
+void Client::Cancel(RequestId id) { inbox_.PushCancel(id); }
+void Client::CancelAll() { inbox_.PushAbortAll(); }
+std::future<Status> Client::FlushCache() { return inbox_.PushFlush(); }
+EngineLoad Client::load() const { return engine_.load(); }
+bool Client::failed() const { return engine_.failed(); }
+
+}  // namespace hayate::engine

@@ -1,0 +1,182 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace hayate::engine {
+
+Engine::Engine(Parts parts)
+    : parts_(std::move(parts)),
+      total_tokens_(int64_t{parts_.cache->counts(0).usable} * parts_.cache->page_tokens()),
+      events_(parts_.outboxes.size()) {
+  parts_.metrics->max_total_tokens.Set(static_cast<double>(total_tokens_));
+  PublishGauges();
+}
+
+Engine::~Engine() {
+  if (thread_.joinable()) Stop(0);
+}
+
+void Engine::Start() {
+  thread_ = NamedThread("engine", [this] { Main(); });
+}
+
+void Engine::Stop(int64_t drain_ns) {
+  drain_until_ns_.store(parts_.clock->NowNs() + drain_ns, std::memory_order_release);
+  parts_.inbox->Close();
+  thread_.Join();
+}
+
+void Engine::Main() {
+  for (;;) {
+    if (Turn()) continue;
+    if (parts_.inbox->closed() && parts_.scheduler->idle() && num_in_flight_ == 0) {
+      DrainInbox();  // what slipped in before the gate closed
+      if (parts_.scheduler->idle()) return;
+      continue;
+    }
+    const int64_t deadline = parts_.scheduler->next_deadline_ns();
+    if (deadline == kNoDeadline) {
+      parts_.inbox->Wait(std::nullopt);
+    } else {
+      parts_.inbox->Wait(std::max<int64_t>(0, deadline - parts_.clock->NowNs()));
+    }
+  }
+}
+
+bool Engine::Turn() {
+  DrainInbox();
+  ExpireDeadlines();
+  const bool had_mail = !batch_.empty();
+  const bool planned = PlanAndSubmit();
+  const bool waited =
+      num_in_flight_ == StepExecutor::kMaxInFlight || (num_in_flight_ > 0 && !planned);
+  if (waited) CommitOldest();
+  FlushCacheWhenAsked();
+  FlushEvents();
+  if (planned || waited || had_mail) PublishGauges();
+  return planned || waited;
+}
+
+void Engine::DrainInbox() {
+  parts_.inbox->Drain(batch_);
+  for (Request& request : batch_.requests) Accept(std::move(request));
+  for (const RequestId id : batch_.cancels) {
+    sched::Sequence* sequence = parts_.scheduler->Find(id);
+    if (sequence != nullptr) Abort(*sequence, Status(ErrorCode::kCancelled, "cancelled"));
+  }
+  if (batch_.abort_all) AbortEverything(Status(ErrorCode::kCancelled, "all requests were aborted"));
+  for (auto& flush : batch_.flushes) flushes_.push_back(std::move(flush));
+  const int64_t drain_until = drain_until_ns_.load(std::memory_order_acquire);
+  if (drain_until >= 0 && parts_.clock->NowNs() >= drain_until) {
+    AbortEverything(Status(ErrorCode::kUnavailable, "the server is shutting down"));
+  }
+}
+
+void Engine::Accept(Request request) {
+  Status status = parts_.scheduler->Validate(request);
+  if (failed()) status = Status(ErrorCode::kUnavailable, "the device has failed");
+  if (status.ok() && parts_.scheduler->stats().num_waiting >= parts_.max_queued) {
+    status = Error(ErrorCode::kResourceExhausted,
+                   "{} requests are waiting already; try again later", parts_.max_queued);
+  }
+  if (!status.ok()) {
+    Emit(request.outbox, {.id = request.id, .finish = FinishReason::kAbort, .status = status});
+    return;
+  }
+  parts_.scheduler->Add(std::move(request));
+}
+
+void Engine::ExpireDeadlines() {
+  const int64_t now_ns = parts_.clock->NowNs();
+  while (sched::Sequence* sequence = parts_.scheduler->NextExpired(now_ns)) {
+    Abort(*sequence, Status(ErrorCode::kDeadlineExceeded, "the request's deadline has passed"));
+  }
+}
+
+bool Engine::PlanAndSubmit() {
+  if (num_in_flight_ == StepExecutor::kMaxInFlight) return false;
+  InFlightStep& step =
+      in_flight_[(oldest_ + static_cast<size_t>(num_in_flight_)) % in_flight_.size()];
+  const int64_t begin_ns = parts_.clock->NowNs();
+  if (!parts_.scheduler->Plan(step.plan)) return false;
+  step.owners.clear();
+  for (const StepRow& row : step.plan.rows) {
+    step.owners.push_back(parts_.scheduler->InSlot(row.slot)->request.id);
+  }
+  step.submitted_ns = parts_.clock->NowNs();
+  step.plan_ns = step.submitted_ns - begin_ns;
+  parts_.executor->Submit(step.plan);
+  parts_.scheduler->Submitted(step.plan);
+  ++num_in_flight_;
+  return true;
+}
+
+void Engine::CommitOldest() {
+  InFlightStep& step = in_flight_[oldest_];
+  const int64_t begin_ns = parts_.clock->NowNs();
+  StepResult result = parts_.executor->WaitOldest();
+  const int64_t waited_ns = parts_.clock->NowNs();
+  CHECK_EQ(result.step, step.plan.step);
+  oldest_ = (oldest_ + 1) % in_flight_.size();
+  --num_in_flight_;
+  parts_.scheduler->Retired(result.step);
+  if (!result.status.ok()) {
+    LOG_ERROR("step {} failed: {}", result.step, result.status.ToString());
+    failed_.store(true, std::memory_order_release);
+    AbortEverything(result.status);
+    return;
+  }
+  CHECK_EQ(result.rows.size(), step.plan.rows.size());
+  for (size_t i = 0; i < result.rows.size(); ++i) {
+    CommitRow(step.plan.rows[i], step.owners[i], result.rows[i]);
+  }
+  ObserveStep(step, result, waited_ns - begin_ns, parts_.clock->NowNs() - waited_ns);
+}
+
+void Engine::AbortEverything(const Status& status) {
+  while (sched::Sequence* sequence = parts_.scheduler->Any()) Abort(*sequence, status);
+}
+
+void Engine::Emit(int32_t outbox, TokenEvent event) {
+  CHECK_LT(static_cast<size_t>(outbox), events_.size());
+  events_[static_cast<size_t>(outbox)].push_back(std::move(event));
+}
+
+void Engine::FlushEvents() {
+  refused_.clear();
+  for (size_t i = 0; i < events_.size(); ++i) parts_.outboxes[i]->Push(events_[i], refused_);
+  for (const RequestId id : refused_) {
+    sched::Sequence* sequence = parts_.scheduler->Find(id);
+    if (sequence == nullptr) continue;
+    Abort(*sequence, Status(ErrorCode::kResourceExhausted, "the client reads too slowly"));
+  }
+  // The final events of those aborts always fit.
+  if (refused_.empty()) return;
+  refused_.clear();
+  for (size_t i = 0; i < events_.size(); ++i) parts_.outboxes[i]->Push(events_[i], refused_);
+}
+
+void Engine::FlushCacheWhenAsked() {
+  if (flushes_.empty()) return;
+  const bool idle = parts_.scheduler->idle() && num_in_flight_ == 0;
+  if (idle) parts_.cache->Flush();
+  for (auto& flush : flushes_) {
+    flush.set_value(idle ? OkStatus()
+                         : Status(ErrorCode::kUnavailable,
+                                  "requests are running; flush the cache when the server is idle"));
+  }
+  flushes_.clear();
+}
+
+EngineLoad Engine::load() const {
+  return {.num_running = num_running_.load(std::memory_order_relaxed),
+          .num_waiting = num_waiting_.load(std::memory_order_relaxed),
+          .used_tokens = used_tokens_.load(std::memory_order_relaxed),
+          .total_tokens = total_tokens_};
+}
+
+}  // namespace hayate::engine

@@ -1,0 +1,110 @@
+#pragma once
+// The engine: takes requests from the inbox, drives scheduler and executor one step ahead of the
+// results, commits tokens, and sends events to the outboxes. README.md beside this is the contract.
+//
+//   plan k+1 │ submit k+1 │ wait k │ commit k → events │ plan k+2 …
+//
+// Start() runs Turn() on a thread of its own; tests call Turn() themselves under a virtual clock.
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/thread.h"
+#include "core/step_executor.h"
+#include "core/token_event.h"
+#include "engine/inbox.h"
+#include "engine/load.h"
+#include "engine/metrics.h"
+#include "engine/outbox.h"
+#include "obs/step_log.h"
+#include "sched/scheduler.h"
+
+namespace hayate::engine {
+
+class Engine {
+ public:
+  // Everything that an engine works with, built by the composition root; all outlive the engine.
+  struct Parts {
+    sched::Scheduler* scheduler;
+    kv::KvCache* cache;
+    StepExecutor* executor;
+    Inbox* inbox;
+    std::vector<Outbox*> outboxes;  // Request::outbox indexes it
+    const Clock* clock;
+    EngineMetrics* metrics;
+    obs::StepLog* step_log;
+    int32_t max_queued = 0;  // waiting requests; more are refused with kResourceExhausted
+  };
+  explicit Engine(Parts parts);
+  ~Engine();
+
+  // Starts the engine thread.
+  void Start();
+  // Refuses new requests, lets what runs finish for at most `drain_ns`, aborts the rest, joins.
+  void Stop(int64_t drain_ns);
+
+  // One turn of the loop: drain the inbox, plan and submit, wait for and commit a result. Returns
+  // false when there was nothing to do. Engine thread, or a test in its place.
+  bool Turn();
+
+  // Any thread, from here on.
+  EngineLoad load() const;
+  int64_t NowNs() const { return parts_.clock->NowNs(); }
+  // True once the device has failed: every request was answered, nothing runs any more.
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+
+ private:
+  struct InFlightStep {
+    StepPlan plan;
+    std::vector<RequestId> owners;  // of the plan's rows
+    int64_t submitted_ns = 0;
+    int64_t plan_ns = 0;
+    bool pending = false;
+  };
+
+  void Main();
+  void DrainInbox();
+  void Accept(Request request);
+  void ExpireDeadlines();
+  bool PlanAndSubmit();
+  void CommitOldest();
+  void CommitRow(const StepRow& row, RequestId owner, RowResult& result);
+  void Abort(sched::Sequence& sequence, Status status);
+  void AbortEverything(const Status& status);
+  void Emit(int32_t outbox, TokenEvent event);
+  void FlushEvents();
+  void FlushCacheWhenAsked();
+  void ObserveToken(sched::Sequence& sequence, int64_t now_ns);
+  void ObserveStep(const InFlightStep& step, const StepResult& result, int64_t wait_ns,
+                   int64_t commit_ns);
+  void PublishGauges();
+
+  Parts parts_;
+  const int64_t total_tokens_;  // of the pool
+  InboxBatch batch_;
+  std::array<InFlightStep, StepExecutor::kMaxInFlight> in_flight_;
+  size_t oldest_ = 0;  // index into in_flight_
+  int num_in_flight_ = 0;
+  std::vector<std::vector<TokenEvent>> events_;  // per outbox, gathered during a turn
+  std::vector<RequestId> refused_;
+  std::vector<std::promise<Status>> flushes_;
+
+  // Relaxed stores by the engine thread, relaxed loads anywhere: lone numbers.
+  std::atomic<int32_t> num_running_{0};
+  std::atomic<int32_t> num_waiting_{0};
+  std::atomic<int64_t> used_tokens_{0};
+  std::atomic<bool> failed_{false};
+  std::atomic<int64_t> drain_until_ns_{-1};  // −1: not stopping; set before the inbox closes
+  uint64_t seen_retractions_ = 0;
+  uint64_t seen_evicted_pages_ = 0;
+  int64_t throughput_since_ns_ = 0;
+  int64_t throughput_tokens_ = 0;
+  NamedThread thread_;
+};
+
+}  // namespace hayate::engine

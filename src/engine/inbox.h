@@ -1,0 +1,64 @@
+#pragma once
+// What travels up to the engine thread: requests, cancels, operator commands. Any thread pushes,
+// the engine thread drains. Requests are bounded; a cancel is always taken (at most one per live
+// request is ever useful, and repeated ones are dropped at the next drain).
+
+#include <condition_variable>
+#include <cstdint>
+#include <future>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "core/ids.h"
+#include "core/request.h"
+
+namespace hayate::engine {
+
+// Everything that arrived since the last drain, in order within each kind. Requests come first: a
+// cancel that follows its request finds it.
+struct InboxBatch {
+  std::vector<Request> requests;
+  std::vector<RequestId> cancels;
+  std::vector<std::promise<Status>> flushes;  // /flush_cache: fulfilled by the engine thread
+  bool abort_all = false;
+
+  bool empty() const {
+    return requests.empty() && cancels.empty() && flushes.empty() && !abort_all;
+  }
+  void Clear();
+};
+
+class Inbox {
+ public:
+  explicit Inbox(size_t max_requests) : max_requests_(max_requests) {}
+
+  // kResourceExhausted when `max_requests` wait already, kUnavailable after Close.
+  Status TryPush(Request&& request);
+  void PushCancel(RequestId id);
+  void PushAbortAll();
+  // The future is ready once the engine has flushed or refused.
+  std::future<Status> PushFlush();
+
+  // Moves everything out; `batch` is cleared first. Engine thread.
+  void Drain(InboxBatch& batch);
+  // Blocks until something arrives, the inbox closes, or `timeout_ns` passes (nullopt: no limit).
+  void Wait(std::optional<int64_t> timeout_ns);
+
+  // Refuses requests from here on; cancels and commands still pass. Wakes the engine.
+  void Close();
+  bool closed() const;
+
+ private:
+  bool Ready() const { return !pending_.empty() || closed_; }
+
+  const size_t max_requests_;
+  mutable std::mutex mutex_;
+  std::condition_variable arrived_;
+  InboxBatch pending_;
+  bool closed_ = false;
+};
+
+}  // namespace hayate::engine

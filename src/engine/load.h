@@ -1,0 +1,15 @@
+#pragma once
+// A reading of the engine for load balancers and health checks.
+
+#include <cstdint>
+
+namespace hayate::engine {
+
+struct EngineLoad {
+  int32_t num_running = 0;
+  int32_t num_waiting = 0;
+  int64_t used_tokens = 0;   // of the KV pool, held by running requests
+  int64_t total_tokens = 0;  // of the KV pool
+};
+
+}  // namespace hayate::engine

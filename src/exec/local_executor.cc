@@ -1,0 +1,216 @@
+#include "exec/local_executor.h"
+
+#include <algorithm>
+#include <chrono>
+#include <latch>
+#include <thread>
+#include <utility>
+
+#include "base/align.h"
+#include "base/error.h"
+
+namespace hayate::exec {
+namespace {
+
+// How long a rank spins for the next plan before it sleeps: longer than the engine needs between
+// two steps, far shorter than a scheduling quantum.
+constexpr int64_t kSpinNs = 50'000;
+
+int64_t NowNs() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+// Blocks until `counter` exceeds `seen`; spins first.
+uint64_t AwaitAbove(const std::atomic<uint64_t>& counter, uint64_t seen) {
+  uint64_t value = counter.load(std::memory_order_acquire);
+  const int64_t deadline = NowNs() + kSpinNs;
+  while (value <= seen && NowNs() < deadline) {
+    __builtin_ia32_pause();
+    value = counter.load(std::memory_order_acquire);
+  }
+  while (value <= seen) {
+    counter.wait(value, std::memory_order_acquire);
+    value = counter.load(std::memory_order_acquire);
+  }
+  return value;
+}
+
+}  // namespace
+
+struct LocalExecutor::Rank {
+  int index = 0;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<comm::Group> group;
+  std::unique_ptr<models::Model> model;
+  std::unique_ptr<RankWorker> worker;
+  Status status;
+};
+
+struct LocalExecutor::Startup {
+  explicit Startup(int num_ranks) : loaded(num_ranks), sized(1), allocated(num_ranks) {}
+  std::latch loaded;     // ranks → main: models are there, or statuses say why not
+  std::latch sized;      // main → ranks: pool_pages_ is set, or `failed`
+  std::latch allocated;  // ranks → main
+  bool failed = false;
+};
+
+LocalExecutor::LocalExecutor(const ExecutorOptions& options) : options_(options) {}
+
+Result<std::unique_ptr<LocalExecutor>> LocalExecutor::Create(const weights::Checkpoint& checkpoint,
+                                                             const ExecutorOptions& options) {
+  auto executor = std::unique_ptr<LocalExecutor>(new LocalExecutor(options));
+  RETURN_IF_ERROR(executor->Start(checkpoint));
+  return executor;
+}
+
+Status LocalExecutor::Start(const weights::Checkpoint& checkpoint) {
+  ASSIGN_OR_RETURN(auto groups, comm::MakeLocalGroup(options_.num_ranks));
+  startup_ = std::make_unique<Startup>(options_.num_ranks);
+  for (int i = 0; i < options_.num_ranks; ++i) {
+    auto rank = std::make_unique<Rank>();
+    rank->index = i;
+    rank->device = MakeCpuDevice(i);
+    rank->group = std::move(groups[static_cast<size_t>(i)]);
+    ranks_.push_back(std::move(rank));
+  }
+  for (auto& rank : ranks_) {
+    threads_.emplace_back("rank-" + std::to_string(rank->index),
+                          [this, &rank = *rank, &checkpoint] { RankMain(rank, checkpoint); });
+  }
+
+  startup_->loaded.wait();
+  Status status;
+  for (const auto& rank : ranks_) {
+    if (status.ok()) status = rank->status;
+  }
+  if (status.ok()) status = SizePools();
+  startup_->failed = !status.ok();
+  startup_->sized.count_down();
+  startup_->allocated.wait();
+  for (const auto& rank : ranks_) {
+    if (status.ok()) status = rank->status;
+  }
+  return status;
+}
+
+Status LocalExecutor::SizePools() {
+  const CacheLayout& layout = cache_layout();
+  const int32_t context = facts().max_context;
+  total_tokens_ = options_.total_tokens;
+  if (total_tokens_ == 0) {
+    ASSIGN_OR_RETURN(total_tokens_,
+                     LargestPool(layout, options_.pool_budget_bytes / options_.num_ranks, context,
+                                 options_.max_running, options_.max_step_tokens));
+  }
+  total_tokens_ = AlignUp<int64_t>(total_tokens_, layout.page_tokens);
+  pool_pages_ = PlanPools(layout, {total_tokens_, options_.max_running}, options_.max_step_tokens);
+  const auto longest = std::min<int64_t>(context, total_tokens_);
+  limits_ = {.max_rows = options_.max_running,
+             .max_tokens = options_.max_step_tokens,
+             .max_logits = options_.max_step_logits,
+             .page_tokens = layout.page_tokens,
+             .max_slot_pages = static_cast<int32_t>(CeilDiv<int64_t>(longest, layout.page_tokens)),
+             .num_groups = static_cast<int32_t>(layout.groups.size())};
+  logits_.resize(static_cast<size_t>(options_.max_step_logits) *
+                 static_cast<size_t>(facts().vocab_size));
+  last_tokens_.assign(static_cast<size_t>(options_.max_running), 0);
+  return OkStatus();
+}
+
+LocalExecutor::~LocalExecutor() {
+  stop_at_.store(submitted_.load());
+  submitted_.fetch_add(1);  // wakes the ranks; the step it counts is never carried out
+  submitted_.notify_all();
+  threads_.clear();
+}
+
+void LocalExecutor::RankMain(Rank& rank, const weights::Checkpoint& checkpoint) {
+  models::LoadOptions load{.rank = rank.index,
+                           .num_ranks = options_.num_ranks,
+                           .device = rank.device.get(),
+                           .precision = options_.precision,
+                           .kv_dtype = options_.kv_dtype,
+                           .page_tokens = options_.page_tokens,
+                           .max_context = options_.max_context};
+  if (rank.index == 0) load.progress = options_.progress;
+  auto model = models::LoadModel(checkpoint, load);
+  if (model.ok()) {
+    rank.model = std::move(model).value();
+  } else {
+    rank.status = model.status();
+  }
+  startup_->loaded.count_down();
+  startup_->sized.wait();
+  if (!startup_->failed) {
+    auto worker =
+        RankWorker::Create(*rank.device, *rank.model, *rank.group, limits_, pool_pages_,
+                           {.logits = logits_.data(), .last_tokens = last_tokens_.data()});
+    if (worker.ok()) {
+      rank.worker = std::move(worker).value();
+    } else {
+      rank.status = worker.status();
+    }
+  }
+  const bool serve = rank.worker != nullptr;
+  startup_->allocated.count_down();
+  if (serve) ServeSteps(rank);
+}
+
+void LocalExecutor::ServeSteps(Rank& rank) {
+  for (uint64_t step = 0;; ++step) {
+    AwaitAbove(submitted_, step);
+    if (step >= stop_at_.load()) return;
+    const size_t entry = step % kMaxInFlight;
+    StepResult& result = results_[entry];
+    const int64_t begin_ns = NowNs();
+    rank.worker->Run(plans_[entry], result.rows);
+    if (rank.index != 0) continue;
+    result.device_ns = NowNs() - begin_ns;
+    if (rank.group->poisoned()) {
+      result.status = Status(ErrorCode::kUnavailable, "a rank failed during the step");
+    }
+    completed_.store(step + 1, std::memory_order_release);
+    completed_.notify_all();
+  }
+}
+
+void LocalExecutor::Submit(const StepPlan& plan) {
+  const uint64_t step = submitted_.load(std::memory_order_relaxed);  // written by this thread alone
+  CHECK_LT(step - num_taken_, static_cast<uint64_t>(kMaxInFlight));
+  const size_t entry = step % kMaxInFlight;
+  plans_[entry] = plan;
+  StepResult& result = results_[entry];
+  result.step = plan.step;
+  result.status = OkStatus();
+  result.rows.clear();
+  result.rows.resize(plan.rows.size());
+  for (size_t i = 0; i < plan.rows.size(); ++i) result.rows[i].slot = plan.rows[i].slot;
+  submitted_.store(step + 1, std::memory_order_release);
+  submitted_.notify_all();
+}
+
+StepResult LocalExecutor::WaitOldest() {
+  CHECK_LT(num_taken_, submitted_.load(std::memory_order_relaxed)) << "no step in flight";
+  for (uint64_t done = completed_.load(std::memory_order_acquire); done <= num_taken_;
+       done = completed_.load(std::memory_order_acquire)) {
+    completed_.wait(done, std::memory_order_acquire);
+  }
+  return std::move(results_[num_taken_++ % kMaxInFlight]);
+}
+
+const models::ModelFacts& LocalExecutor::facts() const { return ranks_[0]->model->facts(); }
+const CacheLayout& LocalExecutor::cache_layout() const { return ranks_[0]->model->cache_layout(); }
+
+int64_t LocalExecutor::weight_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& rank : ranks_) bytes += rank->model->weight_bytes();
+  return bytes;
+}
+
+int64_t LocalExecutor::pool_bytes() const {
+  return PoolBytes(cache_layout(), pool_pages_) * options_.num_ranks;
+}
+
+std::string LocalExecutor::device_name() const { return ranks_[0]->device->name(); }
+
+}  // namespace hayate::exec

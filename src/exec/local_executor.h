@@ -1,0 +1,92 @@
+#pragma once
+// The workers of this process: one thread a rank, plans in, results out.
+//
+//   engine thread   Submit(k) ─┐        WaitOldest() = result k ─┐
+//   rank threads               └ Run(k) on every rank ┘ Run(k + 1) …
+//
+// Plans and results live in rings of kMaxInFlight entries. An entry is written by the engine thread
+// before `submitted_` counts it and not again before its result was taken.
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/thread.h"
+#include "core/step_executor.h"
+#include "exec/pool_plan.h"
+#include "exec/rank_worker.h"
+#include "models/registry.h"
+
+namespace hayate::exec {
+
+struct ExecutorOptions {
+  int num_ranks = 1;  // CPU: threads
+  ops::MatmulPrecision precision = ops::MatmulPrecision::kFast;
+  DType kv_dtype = DType::kF16;
+  int32_t page_tokens = 32;
+  int32_t max_context = 0;  // 0: the checkpoint's
+  int32_t max_running = 64;
+  int32_t max_step_tokens = 0;  // of one plan
+  int32_t max_step_logits = 0;  // of one plan
+  // Tokens of the KV pool; 0: as many as `pool_budget_bytes` (all ranks together) holds.
+  int64_t total_tokens = 0;
+  int64_t pool_budget_bytes = 0;
+  std::function<void(int64_t done, int64_t total)> progress;  // bytes read by rank 0, on its thread
+};
+
+class LocalExecutor final : public StepExecutor {
+ public:
+  // Loads the checkpoint on all ranks at once and allocates everything. The checkpoint outlives the
+  // executor.
+  static Result<std::unique_ptr<LocalExecutor>> Create(const weights::Checkpoint& checkpoint,
+                                                       const ExecutorOptions& options);
+  ~LocalExecutor() override;  // finishes the steps in flight, then joins the ranks
+
+  void Submit(const StepPlan& plan) override;
+  StepResult WaitOldest() override;
+
+  const models::ModelFacts& facts() const;
+  const CacheLayout& cache_layout() const;
+  const std::vector<int32_t>& pool_pages() const { return pool_pages_; }
+  int64_t total_tokens() const { return total_tokens_; }
+  int64_t weight_bytes() const;
+  int64_t pool_bytes() const;
+  int num_ranks() const { return static_cast<int>(ranks_.size()); }
+  std::string device_name() const;
+
+ private:
+  struct Rank;
+  explicit LocalExecutor(const ExecutorOptions& options);
+  Status Start(const weights::Checkpoint& checkpoint);
+  Status SizePools();
+  void RankMain(Rank& rank, const weights::Checkpoint& checkpoint);
+  void ServeSteps(Rank& rank);
+
+  ExecutorOptions options_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::vector<int32_t> pool_pages_;
+  int64_t total_tokens_ = 0;
+  StepLimits limits_;
+  std::vector<float> logits_;         // [max_logits, V]
+  std::vector<int32_t> last_tokens_;  // [max_running]
+
+  std::array<StepPlan, kMaxInFlight> plans_;
+  std::array<StepResult, kMaxInFlight> results_;
+  uint64_t num_taken_ = 0;  // engine thread alone
+  // Release by the engine thread in Submit, acquire by the ranks: publishes plans_.
+  std::atomic<uint64_t> submitted_{0};
+  // Release by rank 0 after the step's last barrier, acquire in WaitOldest: publishes results_.
+  std::atomic<uint64_t> completed_{0};
+  // Ranks carry out steps below it and then leave. Set before the wake-up in the destructor.
+  std::atomic<uint64_t> stop_at_{~uint64_t{0}};
+
+  // Start-up hand-shake: every rank has loaded; the pools are sized; every rank has allocated.
+  struct Startup;
+  std::unique_ptr<Startup> startup_;
+  std::vector<NamedThread> threads_;
+};
+
+}  // namespace hayate::exec

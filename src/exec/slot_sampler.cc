@@ -1,0 +1,88 @@
+#include "exec/slot_sampler.h"
+
+#include <utility>
+
+#include "base/align.h"
+
+namespace hayate::exec {
+
+SlotSampler::SlotSampler(const Options& options) : options_(options) {
+  slots_.resize(static_cast<size_t>(CeilDiv(options.max_slots, options.num_ranks)));
+}
+
+void SlotSampler::Apply(const StepPlan& plan) {
+  for (const SlotStart& start : plan.starts) {
+    if (!Owns(start.slot)) continue;
+    Slot& slot = SlotOf(start.slot);
+    slot.sampling = start.sampling;
+    slot.logprobs = start.logprobs;
+    slot.prompt_length = start.prompt_length;
+    slot.bias = start.sampling.logit_bias;
+    slot.output_counts.reset();
+    if (!start.sampling.has_penalties()) continue;
+    slot.output_counts = std::make_unique<int32_t[]>(static_cast<size_t>(options_.vocab_size));
+    for (const TokenId token : start.outputs) ++slot.output_counts[static_cast<size_t>(token)];
+  }
+}
+
+ops::SamplingRow SlotSampler::MakeRow(Slot& slot, const StepRow& row, float* logits) const {
+  const SamplingParams& params = slot.sampling;
+  ops::SamplingRow out;
+  out.logits = logits;
+  out.temperature = params.greedy() ? 0.0f : params.temperature;
+  out.top_k = params.top_k;
+  out.top_p = params.top_p;
+  out.min_p = params.min_p;
+  out.frequency_penalty = params.frequency_penalty;
+  out.presence_penalty = params.presence_penalty;
+  out.repetition_penalty = params.repetition_penalty;
+  out.output_counts = slot.output_counts.get();
+  out.bias = slot.bias;
+  const int32_t num_generated = row.end - slot.prompt_length;
+  if (num_generated < params.min_new_tokens) out.banned = params.stop_token_ids;
+  out.seed = params.seed;
+  out.position = static_cast<uint64_t>(row.end);
+  out.num_logprobs = slot.logprobs.enabled ? slot.logprobs.num_top : -1;
+  return out;
+}
+
+void SlotSampler::Run(Stream stream, Workspace& workspace, const StepPlan& plan,
+                      const StagedStep& staged, std::span<RowResult> results,
+                      int32_t* last_tokens) {
+  const auto vocab = static_cast<int64_t>(options_.vocab_size);
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    const StepRow& row = plan.rows[i];
+    if (!Owns(row.slot)) continue;
+    Slot& slot = SlotOf(row.slot);
+    const RowLogits& where = staged.logits_of(i);
+    RowResult& result = results[i];
+    float* const logits = staged.batch().logits;
+    if (where.score_count > 0) Score(slot, plan, where, logits, result);
+    if (where.sample < 0) continue;
+
+    ops::SamplingRow sampling = MakeRow(slot, row, logits + where.sample * vocab);
+    ops::SamplingResult drawn;
+    ops::Sample(stream, workspace, options_.vocab_size, {&sampling, 1}, {&drawn, 1});
+    last_tokens[row.slot.value] = drawn.token;
+    result.bad_logits = drawn.bad_logits;
+    result.tokens.push_back(drawn.token);
+    if (slot.output_counts) ++slot.output_counts[static_cast<size_t>(drawn.token)];
+    if (slot.logprobs.enabled) {
+      result.logprobs.push_back({drawn.token, drawn.logprob, drawn.rank, std::move(drawn.top)});
+    }
+  }
+}
+
+void SlotSampler::Score(const Slot& slot, const StepPlan& plan, const RowLogits& where,
+                        const float* logits, RowResult& result) const {
+  const auto vocab = static_cast<size_t>(options_.vocab_size);
+  for (int32_t i = 0; i < where.score_count; ++i) {
+    const TokenId token = plan.tokens[static_cast<size_t>(where.score_token + i)];
+    const std::span<const float> row(logits + static_cast<size_t>(where.score_begin + i) * vocab,
+                                     vocab);
+    ops::SamplingResult scored = ops::ScoreToken(row, token, slot.logprobs.num_top);
+    result.prompt_logprobs.push_back({token, scored.logprob, scored.rank, std::move(scored.top)});
+  }
+}
+
+}  // namespace hayate::exec

@@ -1,0 +1,55 @@
+#pragma once
+// Draws the tokens of the slots that one rank owns: keeps each slot's sampling parameters and
+// counts of generated tokens between steps. Slot s belongs to rank s mod R. Owner: the rank's
+// thread.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/step_plan.h"
+#include "core/step_result.h"
+#include "exec/staged_step.h"
+#include "ops/sampling/sampling.h"
+#include "tensor/workspace.h"
+
+namespace hayate::exec {
+
+class SlotSampler {
+ public:
+  struct Options {
+    int rank = 0;
+    int num_ranks = 1;
+    int max_slots = 0;
+    int32_t vocab_size = 0;
+  };
+  explicit SlotSampler(const Options& options);
+
+  bool Owns(SlotId slot) const { return slot.value % options_.num_ranks == options_.rank; }
+  // Takes over the parameters of the slots that start.
+  void Apply(const StepPlan& plan);
+  // Samples and scores the plan's rows whose slots this rank owns: fills results[i] for row i and
+  // last_tokens[slot].
+  void Run(Stream stream, Workspace& workspace, const StepPlan& plan, const StagedStep& staged,
+           std::span<RowResult> results, int32_t* last_tokens);
+
+ private:
+  struct Slot {
+    SamplingParams sampling;
+    LogprobParams logprobs;
+    int32_t prompt_length = 0;
+    std::vector<std::pair<int32_t, float>> bias;
+    // [V], how often each id was generated; only where penalties ask for it.
+    std::unique_ptr<int32_t[]> output_counts;
+  };
+  Slot& SlotOf(SlotId id) { return slots_[static_cast<size_t>(id.value / options_.num_ranks)]; }
+  ops::SamplingRow MakeRow(Slot& slot, const StepRow& row, float* logits) const;
+  void Score(const Slot& slot, const StepPlan& plan, const RowLogits& where, const float* logits,
+             RowResult& result) const;
+
+  Options options_;
+  std::vector<Slot> slots_;  // [slots of this rank]
+};
+
+}  // namespace hayate::exec

@@ -1,0 +1,60 @@
+#pragma once
+// A StepPlan turned into the arrays of a ForwardBatch, and the map from plan rows to rows of
+// logits. One per rank, reused every step without allocating. Owner: the rank's thread.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/step_plan.h"
+#include "exec/slot_tables.h"
+#include "models/forward_batch.h"
+
+namespace hayate::exec {
+
+struct StepLimits {
+  int32_t max_rows = 0;        // slots
+  int32_t max_tokens = 0;      // T of one step
+  int32_t max_logits = 0;      // L of one step
+  int32_t page_tokens = 0;     // P
+  int32_t max_slot_pages = 0;  // pages of the longest sequence
+  int32_t num_groups = 0;
+};
+
+// Which rows of the logits belong to a plan row.
+struct RowLogits {
+  int32_t sample = -1;       // logits row to draw from, or −1
+  int32_t score_begin = -1;  // first logits row of the prompt positions to score
+  int32_t score_count = 0;
+  int32_t score_token = 0;  // index into StepPlan::tokens of the token that score_begin predicts
+};
+
+class StagedStep {
+ public:
+  explicit StagedStep(const StepLimits& limits);
+
+  // `last_tokens` [max_rows] holds what each slot sampled last. The batch's logits pointer is
+  // `logits`.
+  void Build(const StepPlan& plan, const SlotTables& tables, const int32_t* last_tokens,
+             float* logits);
+
+  const models::ForwardBatch& batch() const { return batch_; }
+  const RowLogits& logits_of(size_t plan_row) const { return row_logits_[plan_row]; }
+
+ private:
+  void AddRow(const StepPlan& plan, const StepRow& row, const int32_t* last_tokens);
+  void GatherPages(const StepPlan& plan, const SlotTables& tables);
+
+  StepLimits limits_;
+  std::vector<int32_t> token_ids_;                 // [T]
+  std::vector<int32_t> positions_;                 // [T]
+  std::vector<int32_t> q_begin_;                   // [R + 1]
+  std::vector<int32_t> kv_len_;                    // [R]
+  std::vector<int32_t> logits_index_;              // [L]
+  std::vector<std::vector<int32_t>> page_tables_;  // per group [R, stride]
+  std::vector<ops::AttentionRows> rows_;           // per group
+  std::vector<RowLogits> row_logits_;              // [R]
+  models::ForwardBatch batch_;
+};
+
+}  // namespace hayate::exec

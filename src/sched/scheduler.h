@@ -1,0 +1,138 @@
+#pragma once
+// Decides what each step computes: continuous batching with chunked prefill mixed into every step.
+//
+// A plan serves the running sequences in order (by priority under that policy, then by arrival):
+// one token where a sequence decodes, a chunk where it has more to compute. What is left of the
+// step's prefill budget goes to waiting requests, as far as slots and memory allow. When memory
+// runs out the last in order is retracted: it gives up slot and pages, keeps its tokens, and waits
+// in its old place. The first in order is never retracted for another, so some request always
+// progresses.
+//
+// Works on kv's metadata alone; knows nothing of devices. Owner: engine thread. Never blocks.
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "core/request.h"
+#include "core/step_plan.h"
+#include "kv/kv_cache.h"
+#include "sched/output_reserve.h"
+#include "sched/sequence.h"
+#include "sched/waiting_queue.h"
+
+namespace hayate::sched {
+
+struct SchedulerOptions {
+  Policy policy = Policy::kFcfs;
+  int32_t max_running = 64;            // slots
+  int32_t chunked_prefill_size = 512;  // prefill tokens of one step, over all rows
+  // Prompt positions whose logprobs one row may ask for: each costs a row of logits on the device.
+  int32_t max_scored_tokens = 16;
+  int32_t max_context = 0;   // positions of the longest sequence
+  bool prefix_reuse = true;  // the cache shares prefixes: worth waiting for one under way
+  // Under kPriority: how much higher a waiting request's priority must be to push out a running
+  // one.
+  int32_t preemption_threshold = 10;
+
+  // The most tokens and logits rows that a plan can hold.
+  int32_t max_step_tokens() const { return chunked_prefill_size + max_running; }
+  int32_t max_step_logits() const { return max_running + max_scored_tokens; }
+};
+
+struct SchedulerStats {
+  int32_t num_running = 0;
+  int32_t num_waiting = 0;
+  uint64_t num_retractions = 0;
+  float new_token_ratio = 0.0f;
+};
+
+enum class FinishMode : uint8_t {
+  kPublish,  // its complete pages go to the prefix cache
+  kDrop,     // aborted: what was not yet published is dropped
+};
+
+class Scheduler {
+ public:
+  // The cache and the clock outlive the scheduler.
+  Scheduler(const SchedulerOptions& options, kv::KvCache& cache, const Clock& clock);
+
+  // Whether the request can ever run here. Any thread: reads only what is fixed.
+  Status Validate(const Request& request) const;
+
+  // Takes a valid request into the waiting queue. The id is new.
+  Sequence& Add(Request request);
+  // Null when it has finished.
+  Sequence* Find(RequestId id);
+  Sequence* InSlot(SlotId slot) { return slots_[static_cast<size_t>(slot.value)]; }
+  // One whose deadline lies before now, or null; and the earliest deadline of all.
+  Sequence* NextExpired(int64_t now_ns);
+  int64_t next_deadline_ns() const;
+  // Any sequence at all, for aborting everything; null when there is none.
+  Sequence* Any();
+
+  // Writes the next step into `plan` (cleared first). False when there is nothing to compute at the
+  // moment. A plan that was written must be submitted.
+  bool Plan(StepPlan& plan);
+  // The plan was submitted: what it computes may be shared from the next plan on.
+  void Submitted(const StepPlan& plan);
+  // The step's results are in; called before they are committed.
+  void Retired(uint64_t step) { cache_.StepRetired(step); }
+
+  // Commit: a sampled token becomes known.
+  void Append(Sequence& sequence, TokenId token);
+  // The sequence leaves in whatever state it is, and is destroyed.
+  void Finish(Sequence& sequence, FinishMode mode);
+
+  bool idle() const { return sequences_.empty(); }
+  SchedulerStats stats() const;
+
+ private:
+  enum class RowOutcome { kPlanned, kNothingToDo, kNoMemory };
+
+  RowOutcome PlanRow(Sequence& sequence, StepPlan& plan);
+  void EmitRow(Sequence& sequence, int32_t end, StepPlan& plan);
+  void PlanRunning(StepPlan& plan);
+  // Makes room for running_[index]; true when its row can be tried again.
+  bool FreeMemoryFor(size_t index);
+  bool AnyDeferred() const;
+
+  void AdmitWaiting(StepPlan& plan);
+  void OrderCandidates();
+  void PreemptForPriority();
+  enum class Admission { kAdmitted, kHeld, kNoRoom };
+  Admission TryAdmit(Sequence& sequence, StepPlan& plan);
+  bool SharesUnfinishedPrefix(const Sequence& sequence, int32_t match_length) const;
+  bool FitsMemory(const Sequence& sequence, const kv::PrefixHandle& prefix) const;
+  int32_t ExpectedLength(const Sequence& sequence) const;
+
+  bool Before(const Sequence* a, const Sequence* b) const;
+  void Retract(Sequence& sequence);
+  void LeaveSlot(Sequence& sequence);
+
+  const SchedulerOptions options_;
+  kv::KvCache& cache_;
+  const Clock& clock_;
+
+  std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
+  WaitingQueue waiting_;
+  std::vector<Sequence*> running_;  // in serving order
+  std::vector<Sequence*> slots_;    // [max_running], null where free
+  std::vector<SlotId> free_slots_;
+  std::set<std::pair<int64_t, RequestId>> deadlines_;
+  std::vector<Sequence*> candidates_;  // scratch of AdmitWaiting
+
+  OutputReserve reserve_;
+  int32_t prefill_budget_ = 0;  // tokens left in the plan being written
+  int32_t score_budget_ = 0;    // scored positions left in it
+  uint64_t next_step_ = 0;
+  uint64_t next_arrival_ = 0;
+  uint64_t num_retractions_ = 0;
+};
+
+}  // namespace hayate::sched

@@ -1,0 +1,118 @@
+// Scheduler: the rows of the running sequences, and retraction when memory runs out.
+
+#include <algorithm>
+
+#include "sched/scheduler.h"
+
+namespace hayate::sched {
+
+bool Scheduler::Plan(StepPlan& plan) {
+  plan.Clear();
+  plan.step = next_step_;
+  prefill_budget_ = options_.chunked_prefill_size;
+  score_budget_ = options_.max_scored_tokens;
+  if (options_.policy == Policy::kPriority) PreemptForPriority();
+  const uint64_t retractions_before = num_retractions_;
+  PlanRunning(plan);
+  // Right after a retraction whoever waits would only take the memory that the rest needs.
+  if (num_retractions_ == retractions_before) AdmitWaiting(plan);
+  if (plan.empty()) return false;
+  ++next_step_;
+  reserve_.OnStep();
+  return true;
+}
+
+void Scheduler::PlanRunning(StepPlan& plan) {
+  // Retraction takes from the end, so everything before `i` stays where it is.
+  for (size_t i = 0; i < running_.size(); ++i) {
+    Sequence& sequence = *running_[i];
+    RowOutcome outcome = PlanRow(sequence, plan);
+    while (outcome == RowOutcome::kNoMemory && FreeMemoryFor(i)) {
+      outcome = PlanRow(sequence, plan);
+    }
+  }
+}
+
+Scheduler::RowOutcome Scheduler::PlanRow(Sequence& sequence, StepPlan& plan) {
+  if (!sequence.wants_row()) return RowOutcome::kNothingToDo;
+  const int32_t begin = sequence.planned;
+  int32_t end = sequence.length();
+  const bool decodes = end - begin == 1;
+  if (!decodes) end = std::min(end, begin + prefill_budget_);
+  if (sequence.wants_scores()) {
+    end = std::min(end, std::max(begin, sequence.score_next) + score_budget_);
+  }
+  if (end <= begin) return RowOutcome::kNothingToDo;
+  if (!sequence.cache->Reserve(begin, end, plan)) return RowOutcome::kNoMemory;
+  EmitRow(sequence, end, plan);
+  if (!decodes) prefill_budget_ -= end - begin;
+  return RowOutcome::kPlanned;
+}
+
+void Scheduler::EmitRow(Sequence& sequence, int32_t end, StepPlan& plan) {
+  const int32_t begin = sequence.planned;
+  if (!sequence.slot_started) {
+    sequence.slot_started = true;
+    plan.starts.push_back(
+        {.slot = sequence.slot,
+         .sampling = sequence.request.sampling,
+         .logprobs = sequence.request.logprobs,
+         .prompt_length = sequence.prompt_length(),
+         .outputs = {sequence.tokens.begin() + sequence.prompt_length(), sequence.tokens.end()}});
+  }
+  StepRow row{.slot = sequence.slot,
+              .begin = begin,
+              .end = end,
+              .first_token = kLateToken,
+              .samples = end == sequence.length() && sequence.wants_sample()};
+  if (begin < sequence.known()) {
+    row.first_token = static_cast<int32_t>(plan.tokens.size());
+    plan.tokens.insert(plan.tokens.end(), sequence.tokens.begin() + begin,
+                       sequence.tokens.begin() + end);
+  }
+  if (sequence.wants_scores() && sequence.score_next < end) {
+    row.score_begin = sequence.score_next;
+    row.num_scored = std::min(end, sequence.prompt_length() - 1) - row.score_begin;
+    if (row.score_begin + row.num_scored == end) {
+      plan.tokens.push_back(sequence.tokens[static_cast<size_t>(end)]);
+    }
+    sequence.score_next += row.num_scored;
+    score_budget_ -= row.num_scored;
+  }
+  plan.rows.push_back(row);
+  plan.num_tokens += row.num_tokens();
+  sequence.planned = end;
+  if (row.samples) ++sequence.late;
+}
+
+bool Scheduler::AnyDeferred() const {
+  for (int group = 0; group < cache_.num_groups(); ++group) {
+    if (cache_.counts(group).deferred > 0) return true;
+  }
+  return false;
+}
+
+bool Scheduler::FreeMemoryFor(size_t index) {
+  // Pages on their way back: this sequence sits the step out rather than push another one off.
+  if (AnyDeferred()) return false;
+  if (index + 1 < running_.size()) {
+    Retract(*running_.back());
+    return true;
+  }
+  // The last in order steps back itself; the only one keeps its place and waits for pages.
+  if (running_.size() > 1) Retract(*running_[index]);
+  return false;
+}
+
+void Scheduler::Submitted(const StepPlan& plan) {
+  cache_.StepSubmitted(plan.step);
+  // Steps run in order, so what this one computes can be read by the next. Decoded tokens are
+  // published at commit, when they are known.
+  for (const StepRow& row : plan.rows) {
+    if (row.first_token == kLateToken) continue;
+    Sequence& sequence = *InSlot(row.slot);
+    sequence.cache->Publish(sequence.tokens, std::min(sequence.planned, sequence.known()));
+  }
+}
+
+}  // namespace hayate::sched
