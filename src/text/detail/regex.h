@@ -1,0 +1,57 @@
+#pragma once
+// Regular expressions of tokenizer files, which are written for Oniguruma, run on PCRE2's JIT.
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+typedef struct pcre2_real_code_8 pcre2_code_8;
+typedef struct pcre2_real_match_data_8 pcre2_match_data_8;
+
+namespace hayate::text {
+
+// Scratch memory of matches: one per thread or call, for any number of expressions.
+class RegexScratch {
+ public:
+  RegexScratch();
+  pcre2_match_data_8* get() const { return data_.get(); }
+
+ private:
+  struct Free {
+    void operator()(pcre2_match_data_8* data) const;
+  };
+  std::unique_ptr<pcre2_match_data_8, Free> data_;
+};
+
+// Immutable; shared by all threads.
+class Regex {
+ public:
+  // Fails with kInvalidArgument (the pattern and the offset at fault) or kUnsupported.
+  static Result<Regex> Compile(std::string_view pattern);
+  // The pattern that matches `literal` and nothing else.
+  static std::string Escape(std::string_view literal);
+
+  enum class Outcome { kMatch, kNoMatch, kTooManySteps };
+  struct Match {
+    Outcome outcome;
+    size_t begin = 0;
+    size_t end = 0;
+  };
+
+  // The first non-empty match at or after `from`, in valid UTF-8. Looks behind `from`, as one
+  // search through the subject would. kTooManySteps bounds patterns that backtrack without end.
+  Match Find(std::string_view subject, size_t from, const RegexScratch& scratch) const;
+
+ private:
+  struct Free {
+    void operator()(pcre2_code_8* code) const;
+  };
+  explicit Regex(pcre2_code_8* code) : code_(code) {}
+
+  std::unique_ptr<pcre2_code_8, Free> code_;
+};
+
+}  // namespace hayate::text
