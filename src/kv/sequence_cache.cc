@@ -170,7 +170,8 @@ bool SequenceCache::PublishPage(std::span<const TokenId> page_tokens) {
     if (snapshot.position == end) own[static_cast<size_t>(snapshot.group)] = snapshot.page;
   }
   std::array<PageId, kMaxGroups> held = own;
-  if (!cache_.tree_.Append(prefix_, page_tokens, held)) return false;
+  if (!cache_.tree_.Append(prefix_, page_tokens, std::span(held).first(tables_.size())))
+    return false;
   std::erase_if(snapshots_, [end](const Snapshot& snapshot) { return snapshot.position == end; });
   for (int g = 0; g < cache_.num_groups(); ++g) {
     const PageId page = held[static_cast<size_t>(g)];

@@ -1,0 +1,401 @@
+// The cache from outside: sequences come, grow, share and go while a simulated device carries the
+// plans out late. The device stores in every page what was computed there, and each row checks all
+// it reads.
+
+#include "kv/kv_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/rng.h"
+
+namespace hayate::kv {
+namespace {
+
+using Tokens = std::vector<TokenId>;
+using GroupPage = std::pair<int32_t, int32_t>;
+
+// What a row computes from, and leaves in the cache: all tokens up to a position, and the
+// namespace.
+uint64_t Digest(const std::string& name_space, const Tokens& tokens, int32_t end) {
+  uint64_t digest = std::hash<std::string>{}(name_space);
+  for (int32_t i = 0; i < end; ++i) {
+    digest =
+        (digest ^ static_cast<uint64_t>(tokens[static_cast<size_t>(i)] + 1)) * 0x9E3779B97F4A7C15u;
+    digest ^= digest >> 29;
+  }
+  return digest;
+}
+
+struct Running {
+  std::string name_space;
+  Tokens tokens;
+  std::unique_ptr<SequenceCache> cache;
+  int32_t num_planned = 0;   // positions that some plan computes
+  int32_t num_computed = 0;  // positions whose steps are done
+  bool is_finished = false;
+};
+
+// A plan in flight, with what its rows are about, by slot.
+struct Submitted {
+  StepPlan plan;
+  std::map<int32_t, std::pair<std::string, Tokens>> texts;
+  std::set<GroupPage> touched;
+};
+
+class Device {
+ public:
+  Device(const CacheLayout& layout, const std::vector<int32_t>& num_pages) : layout_(layout) {
+    for (const int32_t count : num_pages) {
+      pages_.emplace_back(static_cast<size_t>(count),
+                          std::vector<uint64_t>(static_cast<size_t>(layout.page_tokens), 0));
+    }
+  }
+
+  void Execute(const Submitted& step) {
+    for (const SlotStart& start : step.plan.starts) tables_.erase(start.slot.value);
+    for (const PageUpdate& update : step.plan.page_updates) {
+      auto& tables = tables_[update.slot.value];
+      tables.resize(layout_.groups.size());
+      auto& table = tables[static_cast<size_t>(update.group)];
+      table.resize(std::max(table.size(), static_cast<size_t>(update.index) + 1), kNoPage);
+      table[static_cast<size_t>(update.index)] = update.page;
+    }
+    for (const PageCopy& copy : step.plan.copies)
+      Page(copy.group, copy.to) = Page(copy.group, copy.from);
+    for (const StepRow& row : step.plan.rows) Execute(row, step.texts.at(row.slot.value));
+  }
+
+ private:
+  void Execute(const StepRow& row, const std::pair<std::string, Tokens>& text) {
+    for (size_t g = 0; g < layout_.groups.size(); ++g) {
+      const CacheGroup& group = layout_.groups[g];
+      const std::vector<PageId>& table = tables_.at(row.slot.value).at(g);
+      const auto at = [&](int32_t position) -> uint64_t& {
+        const PageId page = table.at(static_cast<size_t>(position / layout_.page_tokens));
+        EXPECT_GT(page.value, 0) << "position " << position << " of " << group.name;
+        return Page(static_cast<int32_t>(g),
+                    page)[static_cast<size_t>(position % layout_.page_tokens)];
+      };
+      if (group.kind == CacheKind::kState) {
+        if (row.begin > 0) {
+          EXPECT_EQ(at(0), Digest(text.first, text.second, row.begin));
+        }
+        at(0) = Digest(text.first, text.second, row.end);
+        continue;
+      }
+      const int32_t first =
+          group.kind == CacheKind::kWindow ? std::max(0, row.begin - group.window + 1) : 0;
+      for (int32_t i = first; i < row.begin; ++i) {
+        ASSERT_EQ(at(i), Digest(text.first, text.second, i + 1))
+            << "position " << i << " of " << group.name;
+      }
+      for (int32_t i = row.begin; i < row.end; ++i) at(i) = Digest(text.first, text.second, i + 1);
+    }
+  }
+  std::vector<uint64_t>& Page(int32_t group, PageId page) {
+    return pages_[static_cast<size_t>(group)].at(static_cast<size_t>(page.value));
+  }
+
+  const CacheLayout& layout_;
+  std::vector<std::vector<std::vector<uint64_t>>> pages_;       // [group][page][offset]
+  std::map<int32_t, std::vector<std::vector<PageId>>> tables_;  // slot → [group]
+};
+
+class CacheTrial {
+ public:
+  CacheTrial(uint64_t seed, PrefixReuse reuse) : rng_(seed) {
+    options_.layout = RandomLayout();
+    options_.reuse = reuse;
+    for (size_t g = 0; g < options_.layout.groups.size(); ++g) {
+      options_.num_pages.push_back(rng_.Between(10, 40));
+    }
+    cache_ = KvCache::Create(options_).value();
+    device_.emplace(cache_->layout(), options_.num_pages);
+  }
+
+  void Run(int num_steps) {
+    for (int i = 0; i < num_steps && !::testing::Test::HasFailure(); ++i) {
+      PlanStep();
+      Check();
+      while (in_flight_.size() > 1 || (!in_flight_.empty() && rng_.Below(3) == 0)) Retire();
+      Check();
+      if (rng_.Below(40) == 0) cache_->Flush();
+    }
+    running_.clear();
+    while (!in_flight_.empty()) Retire();
+    cache_->Flush();
+    Check();
+    for (int g = 0; g < cache_->num_groups(); ++g) {
+      EXPECT_EQ(cache_->counts(g).free, cache_->counts(g).usable) << "group " << g;
+    }
+  }
+  const KvCache& cache() const { return *cache_; }
+
+ private:
+  CacheLayout RandomLayout() {
+    CacheLayout layout{.page_tokens = 2 * rng_.Between(1, 3)};
+    if (rng_.Below(6) != 0) layout.groups.push_back({.name = "full"});
+    if (rng_.Below(3) == 0) {
+      layout.groups.push_back({.name = "compressed", .kind = CacheKind::kCompressed, .ratio = 2});
+    }
+    if (rng_.Below(2) == 0) {
+      layout.groups.push_back(
+          {.name = "window", .kind = CacheKind::kWindow, .window = rng_.Between(1, 14)});
+    }
+    if (rng_.Below(2) == 0 || layout.groups.empty()) {
+      layout.groups.push_back({.name = "state", .kind = CacheKind::kState});
+    }
+    return layout;
+  }
+
+  // Few distinct prompts, so that prefixes meet.
+  void Admit(StepPlan& plan) {
+    Running next;
+    next.name_space = rng_.Below(5) == 0 ? "other" : "";
+    const int length = rng_.Between(1, 30);
+    for (int i = 0; i < length; ++i) next.tokens.push_back(rng_.Below(12) == 0 ? 1 : 0);
+    int32_t slot = 0;
+    while (running_.contains(slot)) ++slot;
+    PrefixHandle prefix = cache_->Match(next.name_space, next.tokens, length);
+    EXPECT_LT(prefix.num_tokens(), length);
+    EXPECT_EQ(prefix.num_tokens(), cache_->MatchLength(next.name_space, next.tokens, length));
+    next.num_planned = next.num_computed = prefix.num_tokens();
+    next.cache = cache_->Begin({slot}, std::move(prefix), length);
+    plan.starts.push_back({.slot = {slot}});
+    running_.emplace(slot, std::move(next));
+  }
+
+  void PlanStep() {
+    Submitted step;
+    step.plan.step = next_step_++;
+    if (running_.size() < 4 && rng_.Below(2) == 0) Admit(step.plan);
+    std::set<int32_t> planned;
+    for (auto& [slot, sequence] : running_) {
+      if (rng_.Below(4) == 0) continue;
+      PlanRow(slot, sequence, step, planned);
+    }
+    // Retraction: of a sequence that is in no row of this plan.
+    if (!running_.empty() && rng_.Below(10) == 0) {
+      auto victim = running_.begin();
+      std::advance(victim, rng_.Below(static_cast<uint32_t>(running_.size())));
+      if (!planned.contains(victim->first)) running_.erase(victim);
+    }
+    cache_->StepSubmitted(step.plan.step);
+    in_flight_.push_back(std::move(step));
+  }
+
+  void PlanRow(int32_t slot, Running& sequence, Submitted& step, std::set<int32_t>& planned) {
+    const int32_t begin = sequence.num_planned;
+    const auto known = static_cast<int32_t>(sequence.tokens.size());
+    if (begin == known) return;
+    const int32_t end = rng_.Between(begin + 1, std::min(known, begin + 9));
+    const int32_t reserved = sequence.cache->num_reserved();
+    if (!sequence.cache->Reserve(begin, end, step.plan)) return;
+    for (int g = 0; g < cache_->num_groups(); ++g) {
+      const auto pages = sequence.cache->pages(g);
+      for (size_t i = 0; i < pages.size(); ++i) {
+        const GroupPage touched{g, pages[i].value};
+        const bool is_new =
+            cache_->layout().groups[static_cast<size_t>(g)].kind != CacheKind::kState &&
+            static_cast<int32_t>(i) * cache_->page_tokens() >= reserved;
+        for (const Submitted& earlier : in_flight_) {
+          EXPECT_FALSE(is_new && earlier.touched.contains(touched))
+              << "page in flight was handed out";
+        }
+        if (pages[i] != kNoPage) step.touched.insert(touched);
+      }
+    }
+    if (begin > 0 && begin % cache_->page_tokens() == 0 && rng_.Below(2) == 0) {
+      sequence.cache->SnapshotState(begin, step.plan);
+    }
+    step.plan.rows.push_back({.slot = {slot}, .begin = begin, .end = end});
+    step.texts[slot] = {sequence.name_space, sequence.tokens};
+    planned.insert(slot);
+    sequence.num_planned = end;
+  }
+
+  void Retire() {
+    const Submitted& step = in_flight_.front();
+    device_->Execute(step);
+    cache_->StepRetired(step.plan.step);
+    for (const StepRow& row : step.plan.rows) {
+      const auto found = running_.find(row.slot.value);
+      // The slot may be empty or another sequence's by now.
+      if (found == running_.end() || row.end > found->second.num_planned ||
+          step.texts.at(row.slot.value).second != found->second.tokens) {
+        continue;
+      }
+      Running& sequence = found->second;
+      sequence.num_computed = std::max(sequence.num_computed, row.end);
+      if (rng_.Below(4) != 0) sequence.cache->Publish(sequence.tokens, sequence.num_computed);
+      // It may end with a later row still in flight.
+      if (rng_.Below(12) == 0 ||
+          sequence.num_computed == static_cast<int32_t>(sequence.tokens.size())) {
+        sequence.cache->Publish(sequence.tokens, sequence.num_computed);
+        running_.erase(found);
+      }
+    }
+    in_flight_.pop_front();
+  }
+
+  void Check() {
+    const Status status = cache_->CheckIntegrity();
+    ASSERT_TRUE(status.ok()) << status.message();
+    for (int g = 0; g < cache_->num_groups(); ++g) {
+      const PageCounts counts = cache_->counts(g);
+      ASSERT_GE(counts.sequences, 0);
+      ASSERT_EQ(counts.free + counts.evictable, cache_->num_available(g));
+    }
+  }
+
+  Rng rng_;
+  KvCacheOptions options_;
+  std::unique_ptr<KvCache> cache_;
+  std::optional<Device> device_;
+  std::map<int32_t, Running> running_;  // by slot
+  std::deque<Submitted> in_flight_;
+  uint64_t next_step_ = 0;
+};
+
+TEST(KvCache, EveryRowReadsWhatItsOwnTokensComputed) {
+  uint64_t hit_tokens = 0;
+  uint64_t evicted_pages = 0;
+  for (uint64_t seed = 0; seed < 1000 && !HasFailure(); ++seed) {
+    SCOPED_TRACE(seed);
+    CacheTrial trial(seed, PrefixReuse::kOn);
+    trial.Run(120);
+    hit_tokens += trial.cache().stats().hit_tokens;
+    for (const uint64_t pages : trial.cache().stats().evicted_pages) evicted_pages += pages;
+  }
+  EXPECT_GT(hit_tokens, 100'000u);
+  EXPECT_GT(evicted_pages, 10'000u);
+}
+
+TEST(KvCache, WithoutReuseNothingIsFoundAndNothingStays) {
+  for (uint64_t seed = 0; seed < 100 && !HasFailure(); ++seed) {
+    SCOPED_TRACE(seed);
+    CacheTrial trial(seed, PrefixReuse::kOff);
+    trial.Run(100);
+    EXPECT_EQ(trial.cache().stats().hit_tokens, 0u);
+  }
+}
+
+std::unique_ptr<KvCache> FullCache(int32_t num_pages) {
+  return KvCache::Create(
+             {.layout = {.page_tokens = 4, .groups = {{.name = "kv"}}}, .num_pages = {num_pages}})
+      .value();
+}
+
+TEST(KvCache, TheLaterOfTwoEqualSequencesSwitchesToTheTreesPages) {
+  const auto cache = FullCache(20);
+  const Tokens tokens(9, 7);
+  StepPlan plan;
+  auto first = cache->Begin({0}, cache->Match("", tokens, 9), 9);
+  auto second = cache->Begin({1}, cache->Match("", tokens, 9), 9);
+  ASSERT_TRUE(first->Reserve(0, 9, plan));
+  ASSERT_TRUE(second->Reserve(0, 9, plan));
+  EXPECT_EQ(plan.page_updates.size(), 6u);
+  cache->StepSubmitted(0);
+  first->Publish(tokens, 8);
+  second->Publish(tokens, 8);
+  EXPECT_EQ(second->pages(0)[1], first->pages(0)[1]);
+  EXPECT_NE(second->pages(0)[2], first->pages(0)[2]);
+  EXPECT_EQ(cache->counts(0).deferred, 2);
+  cache->StepRetired(0);
+  EXPECT_EQ(cache->counts(0).deferred, 0);
+  plan.Clear();
+  ASSERT_TRUE(second->Reserve(9, 10, plan));
+  ASSERT_EQ(plan.page_updates.size(), 2u);
+  EXPECT_EQ(plan.page_updates[1].page, first->pages(0)[1]);
+}
+
+TEST(KvCache, PagesOfAnEndedSequenceWaitForTheStepsInFlight) {
+  const auto cache = FullCache(4);
+  StepPlan plan;
+  auto sequence = cache->Begin({0}, cache->Match("", {}, 0), 12);
+  ASSERT_TRUE(sequence->Reserve(0, 12, plan));
+  cache->StepSubmitted(4);
+  cache->StepSubmitted(5);
+  sequence.reset();
+  cache->StepRetired(4);
+  EXPECT_EQ(cache->counts(0).deferred, 3);
+  auto next = cache->Begin({1}, cache->Match("", {}, 0), 1);
+  EXPECT_FALSE(next->Reserve(0, 1, plan));
+  cache->StepRetired(5);
+  EXPECT_TRUE(next->Reserve(0, 1, plan));
+}
+
+TEST(KvCache, AFailedReserveChangesNothing) {
+  const auto cache = FullCache(4);
+  StepPlan plan;
+  auto sequence = cache->Begin({0}, cache->Match("", {}, 0), 100);
+  EXPECT_FALSE(sequence->Reserve(0, 13, plan));
+  EXPECT_TRUE(plan.page_updates.empty());
+  EXPECT_EQ(cache->counts(0).free, 3);
+  EXPECT_TRUE(sequence->Reserve(0, 12, plan));
+  EXPECT_EQ(plan.page_updates.size(), 3u);
+}
+
+TEST(KvCache, AtLeastOneTokenIsLeftToCompute) {
+  const auto cache = FullCache(20);
+  const Tokens tokens(8, 3);
+  StepPlan plan;
+  auto sequence = cache->Begin({0}, cache->Match("", tokens, 8), 8);
+  ASSERT_TRUE(sequence->Reserve(0, 8, plan));
+  sequence->Publish(tokens, 8);
+  EXPECT_EQ(cache->MatchLength("", tokens, 8), 4);
+  EXPECT_EQ(cache->MatchLength("", tokens, 3), 0);
+  EXPECT_EQ(cache->MatchLength("", Tokens(9, 3), 9), 8);
+  EXPECT_EQ(cache->MatchLength("", Tokens(9, 3), 6), 4);
+  EXPECT_EQ(cache->MatchLength("", Tokens(9, 3), -1), 0);
+}
+
+TEST(KvCache, AWindowKeepsNoMoreThanItsPeakPages) {
+  const auto cache =
+      KvCache::Create(
+          {.layout = {.page_tokens = 4,
+                      .groups = {{.name = "w", .kind = CacheKind::kWindow, .window = 10}}},
+           .num_pages = {50}})
+          .value();
+  for (int32_t row = 1; row <= 9; ++row) {
+    auto sequence = cache->Begin({0}, cache->Match("", {}, 0), 1);
+    int32_t peak = 0;
+    for (int32_t begin = 0; begin + row <= 200; begin += row) {
+      StepPlan plan;
+      ASSERT_TRUE(sequence->Reserve(begin, begin + row, plan));
+      peak = std::max(peak, cache->counts(0).sequences);
+    }
+    EXPECT_LE(peak, cache->PeakPages(0, 200, row));
+    EXPECT_GE(peak + 1, cache->PeakPages(0, 200, row));
+  }
+  EXPECT_EQ(cache->PeakPages(0, 3, 3), 1);
+}
+
+TEST(KvCache, RefusesLayoutsThatCannotWork) {
+  const auto error = [](CacheLayout layout, std::vector<int32_t> num_pages) {
+    return KvCache::Create({.layout = std::move(layout), .num_pages = std::move(num_pages)})
+        .status()
+        .param();
+  };
+  EXPECT_EQ(error({.page_tokens = 0, .groups = {{}}}, {9}), "page_tokens");
+  EXPECT_EQ(error({.page_tokens = 4}, {}), "groups");
+  EXPECT_EQ(error({.page_tokens = 4, .groups = std::vector<CacheGroup>(kMaxGroups + 1)}, {}),
+            "groups");
+  EXPECT_EQ(error({.page_tokens = 4, .groups = {{}}}, {1}), "num_pages");
+  EXPECT_EQ(error({.page_tokens = 4, .groups = {{}}}, {9, 9}), "num_pages");
+  EXPECT_EQ(error({.page_tokens = 4, .groups = {{.kind = CacheKind::kWindow}}}, {9}), "window");
+  EXPECT_EQ(
+      error({.page_tokens = 4, .groups = {{.kind = CacheKind::kCompressed, .ratio = 3}}}, {9}),
+      "ratio");
+}
+
+}  // namespace
+}  // namespace hayate::kv
