@@ -1,0 +1,392 @@
+#include "http/detail/connection.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "http/detail/response_format.h"
+#include "http/detail/shard.h"
+
+namespace hayate::http {
+namespace {
+
+constexpr int64_t kLingerNs = 1'000'000'000;
+// Reads and requests of one connection in one turn; the rest waits so that others get theirs.
+constexpr int kMaxStepsPerTurn = 32;
+// While more than this is unsent, pipelined requests are not begun.
+constexpr size_t kMaxPipelinedOutput = 64 << 10;
+// A Content-Length is a claim: memory beyond this is taken as bytes arrive.
+constexpr size_t kMaxBodyReserve = 256 << 10;
+
+int64_t ToNs(std::chrono::milliseconds duration) {
+  return std::chrono::nanoseconds(duration).count();
+}
+
+}  // namespace
+
+Connection::Connection(Shard& shard, Socket socket)
+    : shard_(shard), socket_(std::move(socket)), timer_(shard.loop(), [this] { OnTimer(); }) {}
+
+Connection::~Connection() {
+  if (exchange_ != nullptr) {
+    exchange_->connection = nullptr;
+    exchange_->closed = true;
+  }
+}
+
+bool Connection::Start() {
+  constexpr uint32_t kEvents = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+  if (!shard_.loop().Watch(socket_.fd(), kEvents, this).ok()) return false;
+  SetReadDeadline(shard_.loop().now_ns() + ToNs(shard_.options().header_timeout));
+  return true;
+}
+
+void Connection::OnEvents(uint32_t events) {
+  if ((events & (EPOLLERR | EPOLLHUP)) != 0) return Abort();
+  if ((events & EPOLLOUT) != 0 && std::exchange(write_blocked_, false)) NeedTurnEnd();
+  if ((events & (EPOLLIN | EPOLLRDHUP)) != 0) read_ready_ = true;
+  if ((events & EPOLLRDHUP) != 0) {
+    peer_closed_ = true;
+    if (state_ == State::kResponding) return Abort();
+  }
+  Advance();
+}
+
+void Connection::OnTurnEnd() {
+  if (cut_) return Abort();
+  in_turn_end_ = true;
+  Advance();
+  if (state_ != State::kClosed) Flush();
+  in_turn_end_ = false;
+}
+
+void Connection::Advance() {
+  for (int step = 0; step < kMaxStepsPerTurn; ++step) {
+    bool progress = false;
+    if (state_ == State::kReadHead)
+      progress = StepHead();
+    else if (state_ == State::kReadBody)
+      progress = StepBody();
+    else if (state_ == State::kLingering)
+      progress = StepLinger();
+    if (!progress) return;
+  }
+  shard_.loop().RequestTurnEnd(this);
+}
+
+bool Connection::StepHead() {
+  if (output_.pending() > kMaxPipelinedOutput) return false;  // goes on when it is flushed
+  const size_t limit = shard_.options().max_header_bytes;
+  switch (scanner_.Scan(input_)) {
+    case HeadScanner::Outcome::kMalformed:
+      Refuse(400, "header line does not end with CR LF");
+      return false;
+    case HeadScanner::Outcome::kComplete:
+      if (scanner_.head_bytes() > limit) break;
+      BeginRequest(scanner_.head_bytes());
+      return true;
+    case HeadScanner::Outcome::kNeedMore: {
+      if (input_.size() > limit) break;
+      std::string_view bytes;
+      if (!ReadMore(bytes)) return false;
+      if (input_.empty()) {
+        SetReadDeadline(shard_.loop().now_ns() + ToNs(shard_.options().header_timeout));
+      }
+      input_.append(bytes);
+      return true;
+    }
+  }
+  Refuse(431, "request header too large");
+  return false;
+}
+
+// False when nothing came; the connection may then be closed.
+bool Connection::ReadMore(std::string_view& bytes) {
+  if (!read_ready_) return false;
+  const std::span<char> scratch = shard_.scratch();
+  const IoResult result = socket_.Read(scratch);
+  switch (result.kind) {
+    case IoResult::Kind::kOk:
+      // A short read emptied the socket: the next byte is a new edge. Only a FIN behind it is not.
+      if (result.num_bytes < scratch.size() && !peer_closed_) read_ready_ = false;
+      bytes = std::string_view(scratch.data(), result.num_bytes);
+      return true;
+    case IoResult::Kind::kWouldBlock:
+      read_ready_ = false;
+      return false;
+    case IoResult::Kind::kEnd:
+      if (state_ != State::kReadHead || output_.pending() == 0) {
+        Close();
+      } else {
+        state_ = State::kFlushing;
+      }
+      return false;
+    case IoResult::Kind::kError:
+      Close();
+      return false;
+  }
+  return false;
+}
+
+void Connection::BeginRequest(size_t head_bytes) {
+  head_text_.assign(input_, 0, head_bytes);
+  input_.erase(0, head_bytes);
+  scanner_.Reset();
+  keep_alive_ = false;  // until the head is known to be sound
+  if (const ParseError error = ParseRequestHead(head_text_, head_)) {
+    return Refuse(error.status, error.reason);
+  }
+  if (head_.content_length > shard_.options().max_body_bytes) {
+    return Refuse(413, "request body too large");
+  }
+  keep_alive_ = head_.keep_alive;
+  if (head_.framing == BodyFraming::kNone) return Dispatch();
+
+  state_ = State::kReadBody;
+  body_remaining_ = head_.content_length;
+  decoder_ = ChunkedDecoder();
+  body_.reserve(std::min<size_t>(head_.content_length + kBodyPadding, kMaxBodyReserve));
+  SetReadDeadline(shard_.loop().now_ns() + ToNs(shard_.options().body_timeout));
+  if (head_.expects_continue && input_.empty()) {
+    output_.bytes().append("HTTP/1.1 100 Continue\r\n\r\n");
+    NeedTurnEnd();
+  }
+}
+
+bool Connection::StepBody() {
+  std::string_view bytes = input_;
+  const bool buffered = !bytes.empty();
+  if (!buffered && !ReadMore(bytes)) return false;
+  const size_t available = bytes.size();
+  // TakeBody may answer, and an answer may refuse: input_ is settled first.
+  const std::string held = buffered ? std::exchange(input_, {}) : std::string();
+  if (buffered) bytes = held;
+  TakeBody(bytes);
+  if (state_ == State::kReadBody) {
+    const bool complete = head_.framing == BodyFraming::kLength
+                              ? body_remaining_ == 0
+                              : decoder_.state() == ChunkedDecoder::State::kDone;
+    input_.assign(bytes);
+    if (complete) Dispatch();
+  }
+  return available > 0;
+}
+
+void Connection::TakeBody(std::string_view& bytes) {
+  if (head_.framing == BodyFraming::kLength) {
+    const auto count = static_cast<size_t>(std::min<uint64_t>(body_remaining_, bytes.size()));
+    body_.append(bytes.substr(0, count));
+    bytes.remove_prefix(count);
+    body_remaining_ -= count;
+    return;
+  }
+  while (!bytes.empty() && decoder_.state() == ChunkedDecoder::State::kNeedMore) {
+    const std::string_view data = decoder_.Take(bytes);
+    if (body_.size() + data.size() > shard_.options().max_body_bytes) {
+      return Refuse(413, "request body too large");
+    }
+    body_.append(data);
+  }
+  if (decoder_.state() == ChunkedDecoder::State::kMalformed) Refuse(400, "malformed chunk");
+}
+
+void Connection::Dispatch() {
+  state_ = State::kResponding;
+  SetReadDeadline(Timer::kNever);
+  body_.reserve(body_.size() + kBodyPadding);
+  exchange_ = std::make_shared<Exchange>();
+  exchange_->connection = this;
+  Request request{head_.method,     head_.path,     head_.query, HeaderView(head_.headers),
+                  std::move(body_), shard_.thread()};
+  send_body_ = head_.method != "HEAD";
+  shard_.handler()(request, ResponseWriter(exchange_));
+  body_ = std::string();
+  head_text_ = std::string();
+  if (state_ == State::kResponding && peer_closed_) Abort();
+}
+
+void Connection::Refuse(int status, std::string_view reason) {
+  keep_alive_ = false;
+  send_body_ = true;
+  const ServerOptions::ErrorBody error = shard_.RenderError(status, reason);
+  state_ = State::kResponding;
+  Send({.status = status, .content_type = error.content_type}, error.body);
+}
+
+void Connection::StartResponse(const ResponseMeta& meta, bool has_length, size_t length) {
+  if (shard_.draining()) keep_alive_ = false;
+  ResponseFormat format{.content_length = length, .http_1_0_client = head_.http_1_0};
+  const bool bodyless = meta.status < 200 || meta.status == 204 || meta.status == 304;
+  if (bodyless) {
+    send_body_ = false;
+    format.body = ResponseBody::kNone;
+  } else if (has_length) {
+    format.body = ResponseBody::kLength;
+  } else if (head_.http_1_0) {
+    keep_alive_ = false;
+    format.body = ResponseBody::kUntilClose;
+  } else {
+    format.body = ResponseBody::kChunked;
+  }
+  chunked_response_ = format.body == ResponseBody::kChunked;
+  format.keep_alive = keep_alive_;
+  AppendResponseHead(output_.bytes(), meta, format, shard_.Date());
+  NeedTurnEnd();
+}
+
+void Connection::Send(const ResponseMeta& meta, std::string_view body) {
+  StartResponse(meta, true, body.size());
+  if (send_body_) output_.bytes().append(body);
+  FinishResponse();
+}
+
+void Connection::SendUnanswered() {
+  exchange_->phase = Exchange::Phase::kFinished;
+  const ServerOptions::ErrorBody error = shard_.RenderError(500, "the request was not answered");
+  Send({.status = 500, .content_type = error.content_type}, error.body);
+}
+
+void Connection::BeginStream(const ResponseMeta& meta) { StartResponse(meta, false, 0); }
+
+void Connection::WriteStream(std::string_view bytes) {
+  if (!send_body_ || bytes.empty()) return;
+  if (chunked_response_) {
+    AppendChunk(output_.bytes(), bytes);
+  } else {
+    output_.bytes().append(bytes);
+  }
+  NeedTurnEnd();
+  if (output_.pending() <= shard_.options().max_pending_bytes) return;
+  // A burst inside one turn is not the client's fault: see what the kernel takes first.
+  if (!write_blocked_) Flush();
+  if (output_.pending() > shard_.options().max_pending_bytes) Cut();
+}
+
+void Connection::EndStream() {
+  if (send_body_ && chunked_response_) output_.bytes().append(kLastChunk);
+  FinishResponse();
+}
+
+void Connection::Cut() {
+  cut_ = true;
+  exchange_->connection = nullptr;
+  exchange_->closed = true;
+  shard_.loop().RequestTurnEnd(this);  // this turn's end may be running already
+}
+
+void Connection::FinishResponse() {
+  if (exchange_ != nullptr) {
+    exchange_->connection = nullptr;
+    exchange_.reset();
+  }
+  if (keep_alive_ && !shard_.draining()) {
+    state_ = State::kReadHead;
+    const auto& options = shard_.options();
+    const auto wait = input_.empty() ? options.idle_timeout : options.header_timeout;
+    SetReadDeadline(shard_.loop().now_ns() + ToNs(wait));
+  } else {
+    state_ = State::kFlushing;
+    SetReadDeadline(Timer::kNever);
+  }
+  NeedTurnEnd();
+}
+
+void Connection::NeedTurnEnd() {
+  if (!in_turn_end_) shard_.loop().RequestTurnEnd(this);
+}
+
+void Connection::Flush() {
+  const bool had_output = output_.pending() > 0;
+  if (had_output && !write_blocked_) {
+    size_t num_written = 0;
+    switch (output_.Flush(socket_, num_written)) {
+      case OutputBuffer::Outcome::kFailed:
+        // The caller may be the handler: the connection goes at the end of the turn.
+        cut_ = true;
+        return shard_.loop().RequestTurnEnd(this);
+      case OutputBuffer::Outcome::kBlocked:
+        write_blocked_ = true;
+        if (num_written > 0 || write_deadline_ns_ == Timer::kNever) {
+          SetWriteDeadline(shard_.loop().now_ns() + ToNs(shard_.options().write_timeout));
+        }
+        return;
+      case OutputBuffer::Outcome::kDrained:
+        SetWriteDeadline(Timer::kNever);
+        break;
+    }
+  }
+  if (output_.pending() > 0) return;
+  if (state_ == State::kFlushing) return BeginLinger();
+  if (state_ == State::kReadHead) {
+    output_.Release();
+    // Pipelined requests may have waited for the output to drain.
+    if (had_output && (read_ready_ || !input_.empty())) shard_.loop().RequestTurnEnd(this);
+  }
+}
+
+// Closing with unread input makes the kernel reset the connection, which can destroy the answer
+// before the peer has read it. So the peer is told, and what it still sends is dropped for a while.
+void Connection::BeginLinger() {
+  socket_.ShutdownWrite();
+  if (shard_.draining() && input_.empty() && !read_ready_) return Close();  // nothing is unread
+  state_ = State::kLingering;
+  input_ = std::string();
+  read_ready_ = true;
+  SetReadDeadline(shard_.loop().now_ns() + kLingerNs);
+  shard_.loop().RequestTurnEnd(this);
+}
+
+bool Connection::StepLinger() {
+  std::string_view dropped;
+  return ReadMore(dropped);
+}
+
+void Connection::Drain() {
+  if (state_ != State::kReadHead || !input_.empty()) return;
+  if (output_.pending() == 0) return Close();
+  state_ = State::kFlushing;
+}
+
+void Connection::SetReadDeadline(int64_t deadline_ns) {
+  read_deadline_ns_ = deadline_ns;
+  timer_.Set(std::min(read_deadline_ns_, write_deadline_ns_));
+}
+
+void Connection::SetWriteDeadline(int64_t deadline_ns) {
+  write_deadline_ns_ = deadline_ns;
+  timer_.Set(std::min(read_deadline_ns_, write_deadline_ns_));
+}
+
+void Connection::OnTimer() {
+  const int64_t now_ns = shard_.loop().now_ns();
+  if (now_ns >= write_deadline_ns_) return Abort();
+  if (now_ns >= read_deadline_ns_) {
+    const bool in_request = state_ == State::kReadBody || !input_.empty();
+    if (in_request && state_ != State::kLingering) {
+      return Refuse(408, "the request took too long to arrive");
+    }
+    return Close();
+  }
+  timer_.Set(std::min(read_deadline_ns_, write_deadline_ns_));
+}
+
+void Connection::Abort() {
+  if (state_ == State::kClosed) return;
+  const std::shared_ptr<Exchange> exchange = std::move(exchange_);
+  Close();
+  if (exchange == nullptr) return;
+  exchange->connection = nullptr;
+  exchange->closed = true;
+  if (const auto on_close = std::exchange(exchange->on_close, nullptr)) on_close();
+}
+
+void Connection::Close() {
+  state_ = State::kClosed;
+  timer_.Set(Timer::kNever);
+  shard_.loop().Unwatch(socket_.fd());
+  socket_.Close();
+  shard_.Remove(this);
+}
+
+}  // namespace hayate::http

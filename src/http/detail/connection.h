@@ -1,0 +1,107 @@
+#pragma once
+// The server's side of one connection: a state machine driven by the loop.
+//
+//   kReadHead → kReadBody → kResponding → kReadHead …     keep-alive
+//                                       ↘ kFlushing → kLingering → closed
+//
+// One request is in hand at a time. Pipelined ones wait in the input buffer and in the kernel,
+// which keeps their answers in order and their number bounded. While a request is in hand nothing
+// is read: the kernel still reports that the peer closed.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "http/detail/chunked.h"
+#include "http/detail/event_loop.h"
+#include "http/detail/exchange.h"
+#include "http/detail/head.h"
+#include "http/detail/output_buffer.h"
+#include "http/detail/socket.h"
+#include "http/response_writer.h"
+
+namespace hayate::http {
+
+class Shard;
+
+class Connection final : public Watcher {
+ public:
+  Connection(Shard& shard, Socket socket);
+  ~Connection() override;
+
+  // Begins to serve. False when the kernel refuses to watch the socket.
+  bool Start();
+  // Answers `status` without reading a request, then closes.
+  void Refuse(int status, std::string_view reason);
+  // Closes when idle; otherwise the answer in hand is the last.
+  void Drain();
+  // Closes at once; tells the exchange.
+  void Abort();
+
+  // For ResponseWriter. None of these closes the connection before the end of the turn.
+  void Send(const ResponseMeta& meta, std::string_view body);
+  void SendUnanswered();
+  void BeginStream(const ResponseMeta& meta);
+  void WriteStream(std::string_view bytes);
+  void EndStream();
+  void Cut();
+  size_t pending_bytes() const { return output_.pending(); }
+
+  void OnEvents(uint32_t events) override;
+  void OnTurnEnd() override;
+
+ private:
+  enum class State { kReadHead, kReadBody, kResponding, kFlushing, kLingering, kClosed };
+
+  // Reading. Each step returns whether another one may make progress in this turn.
+  void Advance();
+  bool StepHead();
+  bool StepBody();
+  bool StepLinger();
+  bool ReadMore(std::string_view& bytes);
+  void BeginRequest(size_t head_bytes);
+  // Takes body bytes from the front of `bytes`.
+  void TakeBody(std::string_view& bytes);
+  bool BodyFits(size_t more);
+  void Dispatch();
+
+  // Writing.
+  void StartResponse(const ResponseMeta& meta, bool has_length, size_t length);
+  void FinishResponse();
+  void Flush();
+  void BeginLinger();
+  void NeedTurnEnd();
+
+  void SetReadDeadline(int64_t deadline_ns);
+  void SetWriteDeadline(int64_t deadline_ns);
+  void OnTimer();
+  void Close();
+
+  Shard& shard_;
+  Socket socket_;
+  Timer timer_;
+  int64_t read_deadline_ns_ = Timer::kNever;
+  int64_t write_deadline_ns_ = Timer::kNever;
+
+  State state_ = State::kReadHead;
+  bool read_ready_ = true;  // the kernel may hold bytes: edge-triggered, so this must be remembered
+  bool write_blocked_ = false;  // until the next EPOLLOUT
+  bool peer_closed_ = false;    // FIN came; unread bytes may precede it
+  bool in_turn_end_ = false;
+  bool cut_ = false;  // abort at the end of the turn
+  bool keep_alive_ = true;
+  bool chunked_response_ = false;
+  bool send_body_ = true;  // false: an answer to HEAD, or a status without a body
+
+  std::string input_;  // received and not yet parsed
+  HeadScanner scanner_;
+  std::string head_text_;  // what head_ points into, from the complete head to the handler's return
+  RequestHead head_;
+  std::string body_;
+  uint64_t body_remaining_ = 0;  // for BodyFraming::kLength
+  ChunkedDecoder decoder_;
+  OutputBuffer output_;
+  std::shared_ptr<Exchange> exchange_;  // of the request in hand
+};
+
+}  // namespace hayate::http

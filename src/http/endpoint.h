@@ -1,0 +1,39 @@
+#pragma once
+// Where a server listens or a client connects to.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace hayate::http {
+
+struct Endpoint {
+  std::string host;  // name or address; IPv6 without brackets
+  uint16_t port = 80;
+
+  // "host:port", IPv6 in brackets: the form of a Host header.
+  std::string ToString() const;
+};
+
+// "http://host[:port][/path][?query]" in parts. `target` starts with '/'.
+struct Url {
+  Endpoint endpoint;
+  std::string target;
+};
+// kInvalidArgument for anything but an http URL with a host. The scheme may be left out.
+Result<Url> ParseUrl(std::string_view text);
+
+// A resolved address, ready for bind() or connect().
+struct SocketAddress {
+  std::vector<std::byte> bytes;  // a sockaddr
+  int family = 0;
+};
+
+// Blocks on the system's resolver, so never on an IoThread that serves. An address literal does not
+// block. kNotFound names the host.
+Result<SocketAddress> Resolve(const Endpoint& endpoint);
+
+}  // namespace hayate::http

@@ -1,0 +1,62 @@
+#pragma once
+// The caller's end of one HTTP exchange.
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "http/message.h"
+
+namespace hayate::http {
+
+struct Exchange;
+
+// Status line and fields of a response. Content-Length, Transfer-Encoding, Connection and Date are
+// the server's business. A line end inside a value is turned into a blank.
+struct ResponseMeta {
+  int status = 200;
+  std::string_view content_type;  // none when empty
+  std::span<const Header> headers = {};
+};
+
+// Answers one request: either Send(), or BeginStream(), Write()…, End(). Owner: the IoThread of the
+// request; every call and the destructor happen there. May be kept after the handler returned and
+// after the client went away, when calls do nothing. Bytes leave together at the end of the loop's
+// turn.
+//
+// Destroyed without an answer it sends 500; destroyed in the middle of a stream it cuts the
+// connection, so that the client can tell a broken stream from a complete one.
+class ResponseWriter {
+ public:
+  explicit ResponseWriter(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
+  ResponseWriter(ResponseWriter&&) = default;
+  ResponseWriter& operator=(ResponseWriter&& other);
+  ~ResponseWriter() { Release(); }
+
+  // The whole answer. Once, and not after BeginStream.
+  void Send(const ResponseMeta& meta, std::string_view body);
+
+  // A body of unknown length: chunked, or for HTTP/1.0 up to the close.
+  void BeginStream(const ResponseMeta& meta);
+  // Each call is one chunk on the wire.
+  void Write(std::string_view bytes);
+  void End();
+
+  // True once the client is gone: it closed or half-closed its side, took no bytes for
+  // write_timeout, let more than max_pending_bytes pile up, or the server stopped.
+  bool closed() const;
+  // Runs when closed() turns true before the answer is complete; at most once, from the loop, never
+  // inside a call on this object. May destroy this object. Set it before the handler returns.
+  void OnClose(std::function<void()> callback);
+
+  // Bytes of this connection that the kernel has not taken yet: the measure for back-pressure.
+  size_t pending_bytes() const;
+
+ private:
+  void Release();
+  std::shared_ptr<Exchange> exchange_;  // null when moved from
+};
+
+}  // namespace hayate::http
