@@ -1,0 +1,437 @@
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <set>
+
+#include "base/align.h"
+#include "base/rng.h"
+#include "engine/client.h"
+#include "engine/testing/simulated_executor.h"
+
+namespace hayate::engine {
+namespace {
+
+constexpr int32_t kVocab = 50;
+constexpr TokenId kStopToken = 7;
+
+struct WorldOptions {
+  int32_t page_tokens = 4;
+  int32_t total_tokens = 400;
+  int32_t max_context = 200;
+  int32_t window = 0;  // > 0: a window group beside the full one
+  int32_t max_queued = 1000;
+  size_t outbox_capacity = 100'000;
+  sched::SchedulerOptions scheduler = {};
+  kv::PrefixReuse reuse = kv::PrefixReuse::kOn;
+};
+
+// The engine over the simulator, on one thread and a virtual clock.
+class World {
+ public:
+  explicit World(WorldOptions options) : options_(options), metrics_(registry_, "sim") {
+    CacheLayout layout{.page_tokens = options.page_tokens};
+    const int32_t pages = CeilDiv(options.total_tokens, options.page_tokens) + 1;
+    layout.groups.push_back({.name = "full", .kind = CacheKind::kFull, .page_bytes = 1});
+    std::vector<int32_t> num_pages = {pages};
+    if (options.window > 0) {
+      layout.groups.push_back({.name = "window",
+                               .kind = CacheKind::kWindow,
+                               .window = options.window,
+                               .page_bytes = 1});
+      num_pages.push_back(pages);
+    }
+    options_.scheduler.max_context = options.max_context;
+    options_.scheduler.prefix_reuse = options.reuse == kv::PrefixReuse::kOn;
+    cache_ = kv::KvCache::Create({layout, num_pages, options.reuse}).value();
+    scheduler_ = std::make_unique<sched::Scheduler>(options_.scheduler, *cache_, clock_);
+    executor_ = std::make_unique<SimulatedExecutor>(
+        SimulatedExecutor::Options{.layout = layout,
+                                   .num_pages = num_pages,
+                                   .max_slots = options_.scheduler.max_running,
+                                   .max_context = options.max_context,
+                                   .vocab_size = kVocab},
+        clock_);
+    engine_ = std::make_unique<Engine>(Engine::Parts{.scheduler = scheduler_.get(),
+                                                     .cache = cache_.get(),
+                                                     .executor = executor_.get(),
+                                                     .inbox = &inbox_,
+                                                     .outboxes = {&outbox_},
+                                                     .clock = &clock_,
+                                                     .metrics = &metrics_,
+                                                     .step_log = &step_log_,
+                                                     .max_queued = options.max_queued});
+    client_ = std::make_unique<Client>(inbox_, *engine_);
+  }
+
+  // Runs until nothing moves.
+  void Settle() {
+    for (int turn = 0; turn < 100'000; ++turn) {
+      const bool moved = engine_->Turn();
+      Collect();
+      if (!moved) return;
+    }
+    FAIL() << "the engine does not come to rest";
+  }
+  void Collect() {
+    outbox_.Drain(drained_);
+    for (TokenEvent& event : drained_) {
+      auto& all = events_[event.id];
+      if (!all.empty()) {
+        EXPECT_FALSE(all.back().finish) << "an event after the last";
+      }
+      all.push_back(std::move(event));
+    }
+  }
+
+  RequestId Submit(Request request) {
+    request.id = client_->NewId();
+    const RequestId id = request.id;
+    EXPECT_TRUE(client_->Submit(std::move(request)).ok());
+    return id;
+  }
+  std::vector<TokenId> Tokens(RequestId id) const {
+    std::vector<TokenId> tokens;
+    for (const TokenEvent& event : events_.at(id)) {
+      tokens.insert(tokens.end(), event.tokens.begin(), event.tokens.end());
+    }
+    return tokens;
+  }
+  const TokenEvent& Last(RequestId id) const { return events_.at(id).back(); }
+  // Nothing runs, every page is free or cached, and the books add up.
+  void ExpectAtRest() {
+    const Status integrity = cache_->CheckIntegrity();
+    EXPECT_TRUE(integrity.ok()) << integrity.ToString();
+    EXPECT_TRUE(scheduler_->idle());
+    for (int group = 0; group < cache_->num_groups(); ++group) {
+      const kv::PageCounts counts = cache_->counts(group);
+      EXPECT_EQ(counts.sequences, 0);
+      EXPECT_EQ(counts.deferred, 0);
+      EXPECT_EQ(counts.free + counts.evictable, counts.usable);
+    }
+  }
+
+  WorldOptions options_;
+  VirtualClock clock_;
+  obs::Registry registry_;
+  EngineMetrics metrics_;
+  obs::StepLog step_log_{64};
+  Inbox inbox_{1000};
+  Outbox outbox_{options_.outbox_capacity, [] {}};
+  std::unique_ptr<kv::KvCache> cache_;
+  std::unique_ptr<sched::Scheduler> scheduler_;
+  std::unique_ptr<SimulatedExecutor> executor_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Client> client_;
+  std::map<RequestId, std::vector<TokenEvent>> events_;
+  std::vector<TokenEvent> drained_;
+};
+
+Request MakeRequest(std::vector<TokenId> prompt, int32_t max_new_tokens) {
+  Request request;
+  request.prompt = std::move(prompt);
+  request.sampling.temperature = 0.0f;
+  request.sampling.max_new_tokens = max_new_tokens;
+  request.sampling.stop_token_ids = {kStopToken};
+  return request;
+}
+
+// The same request run alone, by the definition.
+std::vector<TokenId> Solo(const Request& request) {
+  std::vector<TokenId> context = request.prompt;
+  std::vector<TokenId> output;
+  while (static_cast<int32_t>(output.size()) < request.sampling.max_new_tokens) {
+    output.push_back(SimulatedNextToken(context, kVocab));
+    context.push_back(output.back());
+    if (!request.sampling.ignore_eos && output.back() == kStopToken) break;
+  }
+  return output;
+}
+
+std::vector<TokenId> RandomPrompt(Rng& rng, int32_t length) {
+  std::vector<TokenId> prompt;
+  for (int32_t i = 0; i < length; ++i) prompt.push_back(static_cast<TokenId>(rng.Below(kVocab)));
+  return prompt;
+}
+
+TEST(Engine, AnswersOneRequestAsIfAlone) {
+  World world({});
+  Rng rng(1);
+  const Request request = MakeRequest(RandomPrompt(rng, 30), 20);
+  const RequestId id = world.Submit(request);
+  world.Settle();
+  EXPECT_EQ(world.Tokens(id), Solo(request));
+  EXPECT_TRUE(world.Last(id).finish);
+  world.ExpectAtRest();
+}
+
+TEST(Engine, ReportsWhyAnAnswerEnded) {
+  World world({});
+  Rng rng(5);
+  Request long_answer = MakeRequest(RandomPrompt(rng, 3), 10);
+  long_answer.sampling.ignore_eos = true;
+  const RequestId by_length = world.Submit(long_answer);
+  Request none = MakeRequest(RandomPrompt(rng, 9), 0);
+  const RequestId prompt_only = world.Submit(none);
+  Request too_long = MakeRequest(RandomPrompt(rng, 100), 101);
+  const RequestId refused = world.Submit(too_long);
+  world.Settle();
+  EXPECT_EQ(world.Last(by_length).finish, FinishReason::kLength);
+  EXPECT_EQ(world.Tokens(by_length).size(), 10u);
+  EXPECT_EQ(world.Last(prompt_only).finish, FinishReason::kLength);
+  EXPECT_TRUE(world.Tokens(prompt_only).empty());
+  EXPECT_EQ(world.Last(refused).finish, FinishReason::kAbort);
+  EXPECT_EQ(world.Last(refused).status.code(), ErrorCode::kContextTooLong);
+  world.ExpectAtRest();
+}
+
+TEST(Engine, ServesARepeatedPromptFromTheCache) {
+  World world({});
+  Rng rng(2);
+  const Request request = MakeRequest(RandomPrompt(rng, 41), 5);
+  const RequestId first = world.Submit(request);
+  world.Settle();
+  const RequestId second = world.Submit(request);
+  world.Settle();
+  EXPECT_EQ(world.Last(first).cached_tokens, 0);
+  EXPECT_EQ(world.Last(second).cached_tokens, 40);
+  EXPECT_EQ(world.Tokens(first), world.Tokens(second));
+  world.ExpectAtRest();
+}
+
+TEST(Engine, ComputesAPrefixSharedByABurstOnce) {
+  World world({.total_tokens = 2000});
+  Rng rng(3);
+  const std::vector<TokenId> prompt = RandomPrompt(rng, 100);
+  std::vector<RequestId> ids;
+  for (int i = 0; i < 8; ++i) ids.push_back(world.Submit(MakeRequest(prompt, 4)));
+  world.Settle();
+  EXPECT_EQ(world.Last(ids[0]).cached_tokens, 0);
+  for (size_t i = 1; i < ids.size(); ++i) EXPECT_EQ(world.Last(ids[i]).cached_tokens, 96);
+  world.ExpectAtRest();
+}
+
+TEST(Engine, NamespacesShareNothing) {
+  World world({});
+  Rng rng(4);
+  Request request = MakeRequest(RandomPrompt(rng, 40), 3);
+  request.cache_namespace = "a";
+  world.Submit(request);
+  world.Settle();
+  request.cache_namespace = "b";
+  const RequestId other = world.Submit(request);
+  world.Settle();
+  EXPECT_EQ(world.Last(other).cached_tokens, 0);
+}
+
+TEST(Engine, CancelsAtOnceInAnyState) {
+  WorldOptions options;
+  options.scheduler.max_running = 1;
+  World world(options);
+  Rng rng(6);
+  Request request = MakeRequest(RandomPrompt(rng, 40), 100);
+  request.sampling.ignore_eos = true;
+  const RequestId running = world.Submit(request);
+  const RequestId waiting = world.Submit(request);
+  world.engine_->Turn();
+  world.engine_->Turn();
+  world.client_->Cancel(waiting);
+  world.client_->Cancel(running);
+  world.client_->Cancel(running);
+  world.Settle();
+  EXPECT_EQ(world.Last(running).status.code(), ErrorCode::kCancelled);
+  EXPECT_EQ(world.Last(waiting).status.code(), ErrorCode::kCancelled);
+  world.ExpectAtRest();
+}
+
+TEST(Engine, EndsARequestAtItsDeadline) {
+  World world({});
+  Rng rng(7);
+  Request request = MakeRequest(RandomPrompt(rng, 10), 150);
+  request.sampling.ignore_eos = true;
+  request.deadline_ns = 20'000'000;
+  const RequestId id = world.Submit(request);
+  world.Settle();
+  EXPECT_EQ(world.Last(id).status.code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_GT(world.Tokens(id).size(), 5u);
+  world.ExpectAtRest();
+}
+
+TEST(Engine, RefusesBeyondTheQueueLimit) {
+  WorldOptions options;
+  options.max_queued = 2;
+  World world(options);
+  Rng rng(8);
+  std::vector<RequestId> ids;
+  for (int i = 0; i < 5; ++i) ids.push_back(world.Submit(MakeRequest(RandomPrompt(rng, 10), 2)));
+  world.Settle();
+  int refused = 0;
+  for (const RequestId id : ids) {
+    refused += world.Last(id).status.code() == ErrorCode::kResourceExhausted;
+  }
+  EXPECT_EQ(refused, 3);
+}
+
+TEST(Engine, CancelsAReaderThatFallsBehind) {
+  WorldOptions options;
+  options.outbox_capacity = 3;
+  World world(options);
+  Rng rng(9);
+  Request request = MakeRequest(RandomPrompt(rng, 10), 100);
+  request.sampling.ignore_eos = true;
+  const RequestId id = world.Submit(request);
+  while (world.engine_->Turn()) {
+  }
+  world.Collect();
+  EXPECT_EQ(world.Last(id).status.code(), ErrorCode::kResourceExhausted);
+  world.ExpectAtRest();
+}
+
+TEST(Engine, DeviceFailureAnswersEveryoneAndRefusesTheRest) {
+  World world({});
+  Rng rng(10);
+  std::vector<RequestId> ids;
+  for (int i = 0; i < 6; ++i) {
+    Request request = MakeRequest(RandomPrompt(rng, 20), 50);
+    request.sampling.ignore_eos = true;
+    ids.push_back(world.Submit(request));
+  }
+  world.executor_->FailFrom(5);
+  world.Settle();
+  for (const RequestId id : ids) {
+    EXPECT_EQ(world.Last(id).status.code(), ErrorCode::kUnavailable);
+  }
+  EXPECT_TRUE(world.engine_->failed());
+  EXPECT_EQ(world.client_->Submit(MakeRequest({1}, 1)).code(), ErrorCode::kUnavailable);
+}
+
+TEST(Engine, FlushesTheCacheOnlyWhenIdle) {
+  World world({});
+  Rng rng(11);
+  const Request request = MakeRequest(RandomPrompt(rng, 40), 30);
+  world.Submit(request);
+  world.engine_->Turn();
+  std::future<Status> busy = world.client_->FlushCache();
+  world.engine_->Turn();
+  EXPECT_EQ(busy.get().code(), ErrorCode::kUnavailable);
+  world.Settle();
+  std::future<Status> idle = world.client_->FlushCache();
+  world.Settle();
+  EXPECT_TRUE(idle.get().ok());
+  EXPECT_EQ(world.cache_->counts(0).free, world.cache_->counts(0).usable);
+}
+
+TEST(Engine, ScoresThePromptAcrossChunksAndCacheHits) {
+  WorldOptions options;
+  options.scheduler.chunked_prefill_size = 13;
+  options.scheduler.max_scored_tokens = 5;
+  World world(options);
+  Rng rng(12);
+  Request request = MakeRequest(RandomPrompt(rng, 60), 3);
+  world.Submit(request);
+  world.Settle();
+  request.logprobs = {.enabled = true, .num_top = 0, .prompt_start = 21};
+  const RequestId id = world.Submit(request);
+  world.Settle();
+  std::vector<TokenLogprob> scored;
+  for (const TokenEvent& event : world.events_.at(id)) {
+    scored.insert(scored.end(), event.prompt_logprobs.begin(), event.prompt_logprobs.end());
+  }
+  ASSERT_EQ(scored.size(), 39u);  // positions 21 … 59
+  for (size_t i = 0; i < scored.size(); ++i) EXPECT_EQ(scored[i].token, request.prompt[21 + i]);
+  EXPECT_EQ(world.Last(id).cached_tokens, 20);
+}
+
+TEST(Engine, PriorityPushesOutALowerOneAndBothFinish) {
+  WorldOptions options;
+  options.scheduler.policy = sched::Policy::kPriority;
+  options.scheduler.max_running = 1;
+  World world(options);
+  Rng rng(13);
+  Request low = MakeRequest(RandomPrompt(rng, 20), 60);
+  low.sampling.ignore_eos = true;
+  const RequestId low_id = world.Submit(low);
+  for (int i = 0; i < 5; ++i) world.engine_->Turn();
+  Request high = MakeRequest(RandomPrompt(rng, 20), 5);
+  high.priority = 10;
+  const RequestId high_id = world.Submit(high);
+  world.Settle();
+  EXPECT_EQ(world.Tokens(high_id), Solo(high));
+  EXPECT_EQ(world.Tokens(low_id), Solo(low));
+  EXPECT_EQ(world.Last(low_id).retractions, 1);
+  world.ExpectAtRest();
+}
+
+// One random life of the engine; everything that must hold is checked on the way and at the end.
+void RunRandomLife(uint64_t seed) {
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  Rng rng(seed);
+  WorldOptions options;
+  options.page_tokens = 1 << rng.Below(4);
+  options.max_context = rng.Between(40, 120);
+  options.total_tokens = options.max_context + options.page_tokens * rng.Between(1, 60);
+  options.window = rng.Below(3) == 0 ? rng.Between(1, 40) : 0;
+  options.reuse = rng.Below(8) == 0 ? kv::PrefixReuse::kOff : kv::PrefixReuse::kOn;
+  options.scheduler.max_running = rng.Between(1, 12);
+  options.scheduler.chunked_prefill_size = rng.Between(1, 64);
+  options.scheduler.max_scored_tokens = rng.Between(1, 8);
+  options.scheduler.policy = static_cast<sched::Policy>(rng.Below(3));
+  World world(options);
+
+  const std::vector<TokenId> shared = RandomPrompt(rng, options.max_context);
+  std::map<RequestId, Request> submitted;
+  std::set<RequestId> cancelled;
+  const int num_events = rng.Between(5, 60);
+  for (int i = 0; i < num_events; ++i) {
+    const uint32_t dice = rng.Below(10);
+    if (dice < 4) {
+      const int32_t length = rng.Between(1, options.max_context - 2);
+      std::vector<TokenId> prompt = RandomPrompt(rng, length);
+      const int32_t common = rng.Between(0, length);
+      std::copy_n(shared.begin(), common, prompt.begin());
+      Request request = MakeRequest(prompt, rng.Between(0, options.max_context - length));
+      request.priority = rng.Between(0, 3) * 10;
+      request.sampling.ignore_eos = rng.Below(2) == 0;
+      if (rng.Below(6) == 0) request.logprobs = {true, 0, rng.Between(0, length - 1)};
+      submitted.emplace(world.Submit(request), request);
+    } else if (dice == 4 && !submitted.empty()) {
+      auto it = submitted.begin();
+      std::advance(it, rng.Below(static_cast<uint32_t>(submitted.size())));
+      world.client_->Cancel(it->first);
+      cancelled.insert(it->first);
+    } else {
+      for (uint32_t turns = rng.Below(8); turns > 0; --turns) {
+        world.engine_->Turn();
+        world.Collect();
+        const Status integrity = world.cache_->CheckIntegrity();
+        ASSERT_TRUE(integrity.ok()) << integrity.ToString();
+      }
+    }
+  }
+  world.Settle();
+  world.ExpectAtRest();
+  for (const auto& [id, request] : submitted) {
+    ASSERT_TRUE(world.events_.contains(id));
+    ASSERT_TRUE(world.Last(id).finish);
+    const std::vector<TokenId> got = world.Tokens(id);
+    std::vector<TokenId> expected = Solo(request);
+    if (world.Last(id).finish == FinishReason::kAbort) {
+      ASSERT_TRUE(cancelled.contains(id)) << world.Last(id).status.ToString();
+      ASSERT_LE(got.size(), expected.size());
+      expected.resize(got.size());
+    }
+    ASSERT_EQ(got, expected) << "request " << id;
+  }
+}
+
+TEST(Engine, ThousandsOfRandomSchedulesAnswerAsIfAloneAndLoseNoPage) {
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    RunRandomLife(seed);
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace hayate::engine

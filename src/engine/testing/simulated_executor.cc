@@ -1,0 +1,133 @@
+#include "engine/testing/simulated_executor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/align.h"
+#include "base/check.h"
+
+namespace hayate::engine {
+
+TokenId SimulatedNextToken(std::span<const TokenId> context, int32_t vocab_size) {
+  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+  for (const TokenId token : context) {
+    hash = (hash ^ static_cast<uint64_t>(token)) * 0x100000001b3u;
+  }
+  return static_cast<TokenId>((hash >> 20) % static_cast<uint64_t>(vocab_size));
+}
+
+SimulatedExecutor::SimulatedExecutor(Options options, VirtualClock& clock)
+    : options_(std::move(options)), clock_(clock) {
+  const auto slots = static_cast<size_t>(options_.max_slots);
+  const auto pages_per_slot =
+      static_cast<size_t>(CeilDiv(options_.max_context, options_.layout.page_tokens));
+  for (const int32_t num_pages : options_.num_pages) {
+    pools_.emplace_back(static_cast<size_t>(num_pages),
+                        std::vector<Entry>(static_cast<size_t>(options_.layout.page_tokens)));
+    tables_.emplace_back(slots, std::vector<PageId>(pages_per_slot, kNoPage));
+  }
+  last_tokens_.resize(slots, -1);
+}
+
+void SimulatedExecutor::Submit(const StepPlan& plan) {
+  CHECK_LT(in_flight_.size(), static_cast<size_t>(kMaxInFlight));
+  in_flight_.push_back(plan);
+}
+
+StepResult SimulatedExecutor::WaitOldest() {
+  CHECK(!in_flight_.empty());
+  const StepPlan plan = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  clock_.AdvanceNs(options_.step_ns + plan.num_tokens * options_.token_ns);
+  StepResult result;
+  result.step = plan.step;
+  if (plan.step >= fail_from_) {
+    result.status = Status(ErrorCode::kUnavailable, "simulated device failure");
+    return result;
+  }
+  Apply(plan);
+  int32_t num_tokens = 0;
+  for (const StepRow& row : plan.rows) {
+    num_tokens += row.num_tokens();
+    result.rows.push_back(RunRow(plan, row));
+  }
+  CHECK_EQ(num_tokens, plan.num_tokens);
+  return result;
+}
+
+void SimulatedExecutor::Apply(const StepPlan& plan) {
+  for (const SlotStart& start : plan.starts) {
+    for (auto& table : tables_) {
+      auto& pages = table[static_cast<size_t>(start.slot.value)];
+      std::fill(pages.begin(), pages.end(), kNoPage);
+    }
+    last_tokens_[static_cast<size_t>(start.slot.value)] = -1;
+  }
+  for (const PageUpdate& update : plan.page_updates) {
+    tables_[static_cast<size_t>(update.group)][static_cast<size_t>(update.slot.value)]
+           [static_cast<size_t>(update.index)] = update.page;
+  }
+}
+
+RowResult SimulatedExecutor::RunRow(const StepPlan& plan, const StepRow& row) {
+  RowResult result;
+  result.slot = row.slot;
+  CHECK(row.begin < row.end && row.end <= options_.max_context);
+  for (int32_t position = row.begin; position < row.end; ++position) {
+    TokenId token = last_tokens_[static_cast<size_t>(row.slot.value)];
+    if (row.first_token != kLateToken) {
+      token = plan.tokens[static_cast<size_t>(row.first_token + position - row.begin)];
+    } else {
+      CHECK_EQ(row.num_tokens(), 1);
+    }
+    CHECK(token >= 0 && token < options_.vocab_size) << token;
+    Write(row, position, token);
+  }
+  for (int32_t i = 0; i < row.num_scored; ++i) {
+    const int32_t at = row.score_begin + i;
+    const TokenId target = plan.tokens[static_cast<size_t>(row.first_token + at + 1 - row.begin)];
+    const TokenId guess = SimulatedNextToken(ReadContext(row, at + 1), options_.vocab_size);
+    result.prompt_logprobs.push_back({target, target == guess ? 0.0f : -1.0f});
+  }
+  if (row.samples) {
+    const TokenId token = SimulatedNextToken(ReadContext(row, row.end), options_.vocab_size);
+    last_tokens_[static_cast<size_t>(row.slot.value)] = token;
+    result.tokens.push_back(token);
+  }
+  return result;
+}
+
+void SimulatedExecutor::Write(const StepRow& row, int32_t position, TokenId token) {
+  const int32_t page_tokens = options_.layout.page_tokens;
+  for (size_t group = 0; group < tables_.size(); ++group) {
+    const PageId page = tables_[group][static_cast<size_t>(row.slot.value)]
+                               [static_cast<size_t>(position / page_tokens)];
+    CHECK_GT(page.value, kScratchPage.value) << "no page for position " << position;
+    pools_[group][static_cast<size_t>(page.value)][static_cast<size_t>(position % page_tokens)] = {
+        token, position};
+  }
+}
+
+std::vector<TokenId> SimulatedExecutor::ReadContext(const StepRow& row, int32_t num_tokens) {
+  const int32_t page_tokens = options_.layout.page_tokens;
+  std::vector<TokenId> context(static_cast<size_t>(num_tokens), -1);
+  for (size_t group = 0; group < tables_.size(); ++group) {
+    const CacheGroup& info = options_.layout.groups[group];
+    const int32_t first =
+        info.kind == CacheKind::kWindow ? std::max(0, num_tokens - info.window) : 0;
+    for (int32_t position = first; position < num_tokens; ++position) {
+      const PageId page = tables_[group][static_cast<size_t>(row.slot.value)]
+                                 [static_cast<size_t>(position / page_tokens)];
+      CHECK_GT(page.value, kScratchPage.value) << info.name << " lacks position " << position;
+      const Entry& entry = pools_[group][static_cast<size_t>(page.value)]
+                                 [static_cast<size_t>(position % page_tokens)];
+      CHECK_EQ(entry.position, position) << "page " << page << " of " << info.name;
+      TokenId& token = context[static_cast<size_t>(position)];
+      CHECK(token == -1 || token == entry.token) << "groups disagree at position " << position;
+      token = entry.token;
+    }
+  }
+  return context;
+}
+
+}  // namespace hayate::engine

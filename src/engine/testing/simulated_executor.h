@@ -1,0 +1,60 @@
+#pragma once
+// A StepExecutor without a model, for tests of scheduler and engine: "KV entries" are the tokens
+// themselves, stored page by page exactly as plans say, and the next token is a hash of what a row
+// reads back through its page tables. A page that was given away too early, a wrong position or a
+// lost update changes the answer, and the test sees it.
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "core/step_executor.h"
+#include "tensor/cache_layout.h"
+
+namespace hayate::engine {
+
+// The model: the token after `context`, in [0, vocab_size).
+TokenId SimulatedNextToken(std::span<const TokenId> context, int32_t vocab_size);
+
+class SimulatedExecutor final : public StepExecutor {
+ public:
+  struct Options {
+    CacheLayout layout;  // full and window groups
+    std::vector<int32_t> num_pages;
+    int32_t max_slots = 0;
+    int32_t max_context = 0;
+    int32_t vocab_size = 50;
+    int64_t step_ns = 1'000'000;  // a step's time: step_ns + tokens × token_ns
+    int64_t token_ns = 10'000;
+  };
+  // The clock advances by a step's time when its result is taken.
+  SimulatedExecutor(Options options, VirtualClock& clock);
+
+  void Submit(const StepPlan& plan) override;
+  StepResult WaitOldest() override;
+
+  // From the given step on every result carries an error.
+  void FailFrom(uint64_t step) { fail_from_ = step; }
+
+ private:
+  struct Entry {
+    TokenId token = -1;
+    int32_t position = -1;
+  };
+  void Apply(const StepPlan& plan);
+  RowResult RunRow(const StepPlan& plan, const StepRow& row);
+  void Write(const StepRow& row, int32_t position, TokenId token);
+  std::vector<TokenId> ReadContext(const StepRow& row, int32_t num_tokens);
+
+  Options options_;
+  VirtualClock& clock_;
+  std::vector<std::vector<std::vector<Entry>>> pools_;    // [group][page][P]
+  std::vector<std::vector<std::vector<PageId>>> tables_;  // [group][slot][index]
+  std::vector<TokenId> last_tokens_;                      // [slot]
+  std::deque<StepPlan> in_flight_;
+  uint64_t fail_from_ = ~uint64_t{0};
+};
+
+}  // namespace hayate::engine
