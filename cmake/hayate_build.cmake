@@ -27,6 +27,10 @@ if(HAYATE_SANITIZE)
   add_compile_options(-fsanitize=${HAYATE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${HAYATE_SANITIZE})
 endif()
+if(HAYATE_FUZZERS)
+  # The code under test reports its coverage too, or libFuzzer would search blindly.
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
 
 # hayate_module(NAME DEPS <modules and libraries>...)
 #

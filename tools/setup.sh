@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs the Debian packages that a group of tools/apt_packages.txt names: setup.sh [run|test].
+# Installs the Debian packages of tools/apt_packages.txt up to a group: setup.sh [run|test|fuzz].
 # Does nothing, and asks nobody, when all of them are there.
 set -euo pipefail
 
@@ -7,13 +7,15 @@ group=${1:-run}
 list=$(dirname "$0")/apt_packages.txt
 
 case $group in
-  run) mapfile -t wanted < <(awk '$1 == "run" {print $2}' "$list") ;;
-  test) mapfile -t wanted < <(awk '$1 == "run" || $1 == "test" {print $2}' "$list") ;;
+  run) groups='^run ' ;;
+  test) groups='^(run|test) ' ;;
+  fuzz) groups='^(run|test|fuzz) ' ;;
   *)
-    echo "setup: no group '$group'; there are run and test" >&2
+    echo "setup: no group '$group'; there are run, test and fuzz" >&2
     exit 2
     ;;
 esac
+mapfile -t wanted < <(grep -E "$groups" "$list" | awk '{print $2}')
 
 if ! command -v dpkg-query >/dev/null; then
   echo "setup: this is no Debian system; install the counterparts of: ${wanted[*]}" >&2
