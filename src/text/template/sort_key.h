@@ -1,0 +1,33 @@
+#pragma once
+// What sort, min, max, unique and dictsort compare: an item or attributes of it, letters in one
+// case unless case counts.
+
+#include <vector>
+
+#include "base/status.h"
+#include "text/template/access.h"
+#include "text/template/state.h"
+
+namespace hayate::text::jinja {
+
+enum class CaseRule { kSensitive, kIgnored };
+
+class SortKey {
+ public:
+  explicit SortKey(CaseRule case_rule) : case_rule_(case_rule) {}
+  // From the arguments `case_sensitive` and `attribute` of a filter; both may be null.
+  static Result<SortKey> ByAttribute(const Value* case_sensitive, const Value* attribute);
+  // The same where `attribute` may name several, with commas between them.
+  static Result<SortKey> ByAttributes(const Value* case_sensitive, const Value* attribute);
+
+  Result<Value> Of(State& state, const Value& item) const;
+  Result<std::vector<Value>> OfAll(State& state, const std::vector<Value>& items) const;
+
+ private:
+  Result<Value> Fold(State& state, Value value) const;
+
+  CaseRule case_rule_;
+  std::vector<AttributePath> paths_;  // none: the item itself; several: a list of them
+};
+
+}  // namespace hayate::text::jinja
