@@ -62,6 +62,20 @@ Status Checkpoint::LoadShard(std::string_view name, const ShardSpec& spec, Tenso
   return FindNonFinite(out) ? CheckFinite(name) : OkStatus();
 }
 
+void Checkpoint::Prefetch(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end() || found->second.file_index == kDummyFile) return;
+  const TensorInfo& info = found->second;
+  files_[static_cast<size_t>(info.file_index)].WillNeed(info.offset, info.bytes);
+}
+
+void Checkpoint::Release(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end() || found->second.file_index == kDummyFile) return;
+  const TensorInfo& info = found->second;
+  files_[static_cast<size_t>(info.file_index)].DontNeed(info.offset, info.bytes);
+}
+
 Status Checkpoint::AddDummyTensors(std::vector<DummyTensor> tensors, uint64_t seed) {
   if (!tensors_.empty()) {
     return Error(ErrorCode::kInvalidArgument, "{}: dummy tensors beside real ones", path_.string());

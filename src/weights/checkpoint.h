@@ -90,7 +90,8 @@ class Checkpoint {
 
   const TensorIndex& tensors() const { return tensors_; }
   bool Has(std::string_view name) const { return tensors_.find(name) != tensors_.end(); }
-  // kNotFound names the tensor and the checkpoint.
+  // kNotFound names the tensor and the checkpoint. The bytes lie where the file has them: aligned
+  // to general.alignment in GGUF, to nothing in safetensors.
   Result<ConstTensorView> Tensor(std::string_view name) const;
   // The same, and its shape must be `shape`: kDataLoss tells both.
   Result<ConstTensorView> Tensor(std::string_view name, const Shape& shape) const;
@@ -100,6 +101,12 @@ class Checkpoint {
   // Copies this rank's part of a tensor into `out` (ShardShape says its shape) and, for block
   // types, checks that the copied scales are finite.
   Status LoadShard(std::string_view name, const ShardSpec& spec, TensorView out) const;
+
+  // Advice to the kernel, for loading: start reading a tensor's pages, or drop them from this
+  // process once they were copied or repacked, so that the file does not count twice. Both no-ops
+  // for dummy tensors and unknown names.
+  void Prefetch(std::string_view name) const;
+  void Release(std::string_view name) const;
 
   // Gives a checkpoint without tensors random ones, made when first asked for.
   Status AddDummyTensors(std::vector<DummyTensor> tensors, uint64_t seed);

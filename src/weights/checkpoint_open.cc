@@ -225,7 +225,7 @@ class CheckpointLoader {
     ASSIGN_OR_RETURN(checkpoint_.generation_config_, ParseOptional(generation, generation_path));
     checkpoint_.format_ = CheckpointFormat::kSafetensors;
     const auto architectures = checkpoint_.metadata_.GetStringArray("architectures");
-    if (architectures.ok()) {
+    if (architectures.ok() && !architectures->empty()) {
       checkpoint_.architecture_ = architectures->front();
     } else {
       const auto model_type = checkpoint_.metadata_.GetString("model_type", "");

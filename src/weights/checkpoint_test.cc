@@ -85,6 +85,20 @@ TEST(Checkpoint, ViewsSurviveAMove) {
   EXPECT_EQ(text, "llama");
 }
 
+TEST(Checkpoint, ReleasedPagesReadTheSameAgain) {
+  const TempDirectory directory;
+  GgufBuilder gguf;
+  gguf.Set("general.architecture", "llama");
+  gguf.AddTensor("w", {64, 1024}, std::vector<float>(64 * 1024, 3.0f));
+  gguf.Write(directory.path() / "model.gguf");
+  const Checkpoint checkpoint = Open(directory.path());
+  checkpoint.Prefetch("w");
+  ASSERT_TRUE(checkpoint.CheckFinite("w").ok());
+  checkpoint.Release("w");
+  EXPECT_EQ(checkpoint.Tensor("w")->as<float>()[65535], 3.0f);
+  checkpoint.Release("absent");
+}
+
 TEST(Checkpoint, PartsOfASplitGgufBecomeOneIndex) {
   const TempDirectory directory;
   for (uint16_t part = 0; part < 2; ++part) {

@@ -169,7 +169,8 @@ Result<std::vector<ChatTemplateSource>> Checkpoint::ChatTemplates() const {
   ASSIGN_OR_RETURN(const Metadata config,
                    ParseTokenizerConfig(directory_ / "tokenizer_config.json"));
   RETURN_IF_ERROR(AppendConfigTemplates(config, templates));
-  std::ranges::stable_partition(templates, [](const auto& t) { return t.name == "default"; });
+  const auto main = std::ranges::find(templates, "default", &ChatTemplateSource::name);
+  if (main != templates.end()) std::rotate(templates.begin(), main, main + 1);
   return templates;
 }
 

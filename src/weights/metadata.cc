@@ -16,7 +16,8 @@ namespace dom = simdjson::dom;
 constexpr size_t kMaxJsonDepth = 64;
 
 std::string_view KindName(const MetadataValue& value) {
-  static constexpr std::string_view kNames[] = {"opaque",
+  static constexpr std::string_view kUntyped[] = {"null", "an empty array", "a nested array"};
+  static constexpr std::string_view kNames[] = {"",
                                                 "a boolean",
                                                 "an integer",
                                                 "a float",
@@ -25,8 +26,15 @@ std::string_view KindName(const MetadataValue& value) {
                                                 "an array of integers",
                                                 "an array of floats",
                                                 "an array of strings"};
-  if (const auto* opaque = std::get_if<OpaqueValue>(&value)) return opaque->kind;
+  if (const auto* untyped = std::get_if<Untyped>(&value)) {
+    return kUntyped[static_cast<size_t>(*untyped)];
+  }
   return kNames[value.index()];
+}
+
+bool Is(const MetadataValue& value, Untyped kind) {
+  const auto* untyped = std::get_if<Untyped>(&value);
+  return untyped != nullptr && *untyped == kind;
 }
 
 Status Missing(std::string_view key) {
@@ -91,7 +99,7 @@ class Flattener {
       case dom::element_type::STRING:
         return metadata_.Own(std::string_view(element));
       default:
-        return OpaqueValue{"null"};
+        return Untyped::kNull;
     }
   }
 
@@ -104,7 +112,7 @@ class Flattener {
       numbers += item.is_number();
       strings += item.is_string();
     }
-    if (count == 0) return Insert(std::move(key), OpaqueValue{"an empty array"});
+    if (count == 0) return Insert(std::move(key), Untyped::kEmptyArray);
     if (booleans == count) return Insert(std::move(key), Collect<bool>(array));
     if (integers == count) return Insert(std::move(key), Collect<int64_t>(array));
     if (numbers == count) return Insert(std::move(key), Collect<double>(array));
@@ -167,8 +175,7 @@ Result<Metadata> Metadata::FromJson(std::string_view json) {
 const MetadataValue* Metadata::Find(std::string_view key) const {
   const auto found = values_.find(key);
   if (found == values_.end()) return nullptr;
-  const auto* opaque = std::get_if<OpaqueValue>(&found->second);
-  return opaque != nullptr && opaque->kind == "null" ? nullptr : &found->second;
+  return Is(found->second, Untyped::kNull) ? nullptr : &found->second;
 }
 
 Result<int64_t> Metadata::GetInt(std::string_view key) const {
@@ -202,6 +209,7 @@ Result<std::string_view> Metadata::GetString(std::string_view key) const {
 Result<std::vector<int64_t>> Metadata::GetIntArray(std::string_view key) const {
   const MetadataValue* value = Find(key);
   if (value == nullptr) return Missing(key);
+  if (Is(*value, Untyped::kEmptyArray)) return std::vector<int64_t>{};
   if (const auto* items = std::get_if<std::vector<int64_t>>(value)) return *items;
   if (const auto integer = AsInt(*value)) return std::vector<int64_t>{*integer};
   return WrongKind(key, "an array of integers", *value);
@@ -210,6 +218,7 @@ Result<std::vector<int64_t>> Metadata::GetIntArray(std::string_view key) const {
 Result<std::vector<double>> Metadata::GetFloatArray(std::string_view key) const {
   const MetadataValue* value = Find(key);
   if (value == nullptr) return Missing(key);
+  if (Is(*value, Untyped::kEmptyArray)) return std::vector<double>{};
   if (const auto* items = std::get_if<std::vector<double>>(value)) return *items;
   if (const auto* items = std::get_if<std::vector<int64_t>>(value)) {
     return std::vector<double>(items->begin(), items->end());
@@ -221,6 +230,7 @@ Result<std::vector<double>> Metadata::GetFloatArray(std::string_view key) const 
 Result<std::span<const std::string_view>> Metadata::GetStringArray(std::string_view key) const {
   const MetadataValue* value = Find(key);
   if (value == nullptr) return Missing(key);
+  if (Is(*value, Untyped::kEmptyArray)) return std::span<const std::string_view>{};
   if (const auto* items = std::get_if<std::vector<std::string_view>>(value)) {
     return std::span<const std::string_view>(*items);
   }

@@ -20,13 +20,11 @@
 
 namespace hayate::weights {
 
-// A value that has no typed form here: JSON null, an empty array, or a GGUF array of arrays.
-struct OpaqueValue {
-  std::string_view kind;  // "null", "empty array", "nested array"
-};
+// Values without a typed form here.
+enum class Untyped : uint8_t { kNull, kEmptyArray, kNestedArray };
 
 using MetadataValue =
-    std::variant<OpaqueValue, bool, int64_t, double, std::string_view, std::vector<bool>,
+    std::variant<Untyped, bool, int64_t, double, std::string_view, std::vector<bool>,
                  std::vector<int64_t>, std::vector<double>, std::vector<std::string_view>>;
 
 class Metadata {
@@ -45,7 +43,7 @@ class Metadata {
   Result<double> GetFloat(std::string_view key) const;
   Result<bool> GetBool(std::string_view key) const;
   Result<std::string_view> GetString(std::string_view key) const;
-  // A scalar reads as an array of one.
+  // A scalar reads as an array of one, an empty array as one of any kind.
   Result<std::vector<int64_t>> GetIntArray(std::string_view key) const;
   Result<std::vector<double>> GetFloatArray(std::string_view key) const;
   Result<std::span<const std::string_view>> GetStringArray(std::string_view key) const;

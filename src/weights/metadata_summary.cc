@@ -38,7 +38,11 @@ std::string List(const std::vector<T>& items, size_t max_chars) {
 
 struct Summarizer {
   size_t max_chars;
-  std::string operator()(const OpaqueValue& value) const { return std::string(value.kind); }
+  std::string operator()(Untyped value) const {
+    return value == Untyped::kNull         ? "null"
+           : value == Untyped::kEmptyArray ? "[]"
+                                           : "[nested arrays]";
+  }
   std::string operator()(bool value) const { return Literal(value, max_chars); }
   std::string operator()(int64_t value) const { return Literal(value, max_chars); }
   std::string operator()(double value) const { return Literal(value, max_chars); }

@@ -61,6 +61,14 @@ TEST(Metadata, AScalarReadsAsAnArrayOfOne) {
   EXPECT_THAT(*metadata.GetStringArray("s"), ElementsAre("x"));
 }
 
+TEST(Metadata, AnEmptyArrayReadsAsAnyArray) {
+  const Metadata metadata = Parse(R"({"none": []})");
+  EXPECT_TRUE(metadata.GetIntArray("none")->empty());
+  EXPECT_TRUE(metadata.GetFloatArray("none")->empty());
+  EXPECT_TRUE(metadata.GetStringArray("none")->empty());
+  EXPECT_FALSE(metadata.GetInt("none").ok());
+}
+
 TEST(Metadata, HostileJsonIsRefused) {
   for (const char* json : {"", "[]", "1", "{", "{\"a\":}", "{\"a\":1}}", "{\"a\":1,\"a\":2}",
                            "{\"a\":{\"b\":1},\"a.b\":2}", "{\"a\":\"\xFF\"}"}) {
