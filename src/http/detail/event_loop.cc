@@ -61,7 +61,7 @@ void EventLoop::RunTurn() {
   std::array<epoll_event, kMaxEventsPerTurn> events;
   const int count = epoll_wait(epoll_fd_, events.data(), kMaxEventsPerTurn, WaitTimeoutMs());
   CHECK(count >= 0 || errno == EINTR) << "epoll_wait: " << std::strerror(errno);
-  now_ns_ = MonotonicNs();
+  RefreshNow();
   for (int i = 0; i < count; ++i) {
     auto* watcher = static_cast<Watcher*>(events[i].data.ptr);
     if (watcher != nullptr && !watcher->retired_) watcher->OnEvents(events[i].events);
@@ -72,6 +72,8 @@ void EventLoop::RunTurn() {
   std::vector<std::unique_ptr<Watcher>> dead;
   dead.swap(retired_);
 }
+
+void EventLoop::RefreshNow() { now_ns_ = MonotonicNs(); }
 
 int EventLoop::WaitTimeoutMs() const {
   if (!turn_end_.empty()) return 0;

@@ -80,6 +80,8 @@ class EventLoop {
 
   // Monotonic time, read once per turn.
   int64_t now_ns() const { return now_ns_; }
+  // For work begun between two RunUntil().
+  void RefreshNow();
 
  private:
   friend class Timer;

@@ -1,0 +1,239 @@
+#include "http/detail/client_connection.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace hayate::http {
+namespace {
+
+constexpr int kMaxReadsPerTurn = 16;
+
+void AppendRequest(std::string& out, const ClientRequest& request, const Endpoint& endpoint) {
+  out.append(request.method).append(" ").append(request.target).append(" HTTP/1.1\r\nHost: ");
+  out.append(endpoint.ToString()).append("\r\n");
+  for (const auto& [name, value] : request.headers) {
+    out.append(name).append(": ").append(value).append("\r\n");
+  }
+  if (!request.body.empty() || request.method == "POST" || request.method == "PUT") {
+    out.append("Content-Length: ").append(std::to_string(request.body.size())).append("\r\n");
+  }
+  out.append("\r\n").append(request.body);
+}
+
+}  // namespace
+
+ClientConnection::ClientConnection(EventLoop& loop, ClientConnectionOwner& owner,
+                                   const Endpoint& endpoint, const ClientOptions& options)
+    : loop_(loop), owner_(owner), endpoint_(endpoint), options_(options), timer_(loop, [this] {
+        Fail(ErrorCode::kDeadlineExceeded, fmt::format("timed out waiting for {}", waiting_for_));
+      }) {}
+
+ClientConnection::~ClientConnection() { Close(); }
+
+void ClientConnection::Connect(const SocketAddress& address) {
+  auto socket = Socket::Connect(address);
+  Status status = socket.status();
+  if (socket.ok()) {
+    socket_ = std::move(*socket);
+    status = loop_.Watch(socket_.fd(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, this);
+  }
+  if (!status.ok()) {
+    deferred_failure_ = std::move(status);
+    loop_.RequestTurnEnd(this);
+    return;
+  }
+  SetTimeout(options_.connect_timeout, "the connection");
+}
+
+void ClientConnection::Start(Client::RequestId id, ClientRequest request,
+                             ResponseHandlers handlers) {
+  id_ = id;
+  handlers_ = std::move(handlers);
+  AppendRequest(output_.bytes(), request, endpoint_);
+  method_ = std::move(request.method);
+  if (state_ == State::kConnecting) {
+    request_waiting_ = true;
+    return;
+  }
+  CHECK(state_ == State::kIdle) << "a connection carries one request at a time";
+  state_ = State::kHead;
+  SetTimeout(options_.head_timeout, "the response");
+  loop_.RequestTurnEnd(this);
+}
+
+bool ClientConnection::StillOpen() {
+  return socket_.Read(owner_.Scratch()).kind == IoResult::Kind::kWouldBlock;
+}
+
+void ClientConnection::Close() {
+  if (state_ == State::kClosed) return;
+  state_ = State::kClosed;
+  timer_.Set(Timer::kNever);
+  if (!socket_.open()) return;
+  loop_.Unwatch(socket_.fd());
+  socket_.Close();
+}
+
+void ClientConnection::OnEvents(uint32_t events) {
+  if (state_ == State::kConnecting) {
+    if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) == 0) return;
+    if (const int error = socket_.PendingError(); error != 0) {
+      return Fail(ErrorCode::kUnavailable, std::strerror(error));
+    }
+    timer_.Set(Timer::kNever);
+    state_ = State::kIdle;
+    if (std::exchange(request_waiting_, false)) {
+      state_ = State::kHead;
+      SetTimeout(options_.head_timeout, "the response");
+      loop_.RequestTurnEnd(this);
+    }
+  } else if ((events & EPOLLOUT) != 0 && std::exchange(write_blocked_, false)) {
+    loop_.RequestTurnEnd(this);
+  }
+  if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLERR | EPOLLHUP)) != 0) {
+    read_ready_ = true;
+    Read();
+  }
+}
+
+void ClientConnection::OnTurnEnd() {
+  if (!deferred_failure_.ok()) {
+    return Fail(deferred_failure_.code(), std::string(deferred_failure_.message()));
+  }
+  if (busy()) Flush();
+  if (state_ != State::kClosed && read_ready_) Read();
+}
+
+void ClientConnection::Flush() {
+  if (write_blocked_ || output_.pending() == 0) return;
+  size_t num_written = 0;
+  switch (output_.Flush(socket_, num_written)) {
+    case OutputBuffer::Outcome::kDrained:
+      output_.Release();
+      break;
+    case OutputBuffer::Outcome::kBlocked:
+      write_blocked_ = true;
+      break;
+    case OutputBuffer::Outcome::kFailed:
+      // An early answer, such as 413, may still be readable.
+      write_blocked_ = true;
+      read_ready_ = true;
+      break;
+  }
+}
+
+void ClientConnection::Read() {
+  for (int i = 0; i < kMaxReadsPerTurn && state_ != State::kClosed; ++i) {
+    const std::span<char> scratch = owner_.Scratch();
+    const IoResult result = socket_.Read(scratch);
+    switch (result.kind) {
+      case IoResult::Kind::kOk:
+        Consume(std::string_view(scratch.data(), result.num_bytes));
+        break;
+      case IoResult::Kind::kWouldBlock:
+        read_ready_ = false;
+        return;
+      case IoResult::Kind::kEnd:
+        return OnEnd();
+      case IoResult::Kind::kError:
+        return Fail(ErrorCode::kUnavailable, std::strerror(result.error));
+    }
+  }
+  if (state_ != State::kClosed) loop_.RequestTurnEnd(this);
+}
+
+// Every callback may cancel the request, which closes this connection.
+void ClientConnection::Consume(std::string_view bytes) {
+  if (state_ == State::kIdle) return Fail(ErrorCode::kDataLoss, "bytes without a request");
+  if (state_ == State::kHead && !ConsumeHead(bytes)) return;
+  if (state_ != State::kBody) return;
+  if (head_.framing == BodyFraming::kNone) return Complete(bytes);
+  if (!bytes.empty()) SetTimeout(options_.read_timeout, "more of the body");
+  ConsumeBody(bytes);
+}
+
+bool ClientConnection::ConsumeHead(std::string_view& bytes) {
+  input_.append(bytes);
+  while (true) {
+    const HeadScanner::Outcome outcome = scanner_.Scan(input_);
+    const size_t seen =
+        outcome == HeadScanner::Outcome::kComplete ? scanner_.head_bytes() : input_.size();
+    if (outcome == HeadScanner::Outcome::kMalformed || seen > options_.max_header_bytes) {
+      Fail(ErrorCode::kDataLoss, "malformed or too large response head");
+      return false;
+    }
+    if (outcome == HeadScanner::Outcome::kNeedMore) return false;
+    const size_t head_bytes = std::exchange(scanner_, HeadScanner()).head_bytes();
+    const std::string head_text = input_.substr(0, head_bytes);
+    input_.erase(0, head_bytes);
+    if (const ParseError error = ParseResponseHead(head_text, method_, head_)) {
+      Fail(ErrorCode::kDataLoss, error.reason);
+      return false;
+    }
+    if (head_.status < 200) continue;  // an interim answer, such as 100 Continue
+    bytes.remove_prefix(bytes.size() - input_.size());
+    input_ = std::string();
+    state_ = State::kBody;
+    body_remaining_ = head_.content_length;
+    decoder_ = ChunkedDecoder();
+    SetTimeout(options_.read_timeout, "the body");
+    if (handlers_.on_head) handlers_.on_head(head_.status, HeaderView(head_.headers));
+    return state_ == State::kBody;
+  }
+}
+
+void ClientConnection::ConsumeBody(std::string_view& bytes) {
+  while (!bytes.empty() && state_ == State::kBody) {
+    std::string_view data;
+    bool complete = false;
+    if (head_.framing == BodyFraming::kChunked) {
+      data = decoder_.Take(bytes);
+      if (decoder_.state() == ChunkedDecoder::State::kMalformed) {
+        return Fail(ErrorCode::kDataLoss, "malformed chunk");
+      }
+      complete = decoder_.state() == ChunkedDecoder::State::kDone;
+    } else {
+      const bool until_close = head_.framing == BodyFraming::kUntilClose;
+      const uint64_t limit = until_close ? bytes.size() : body_remaining_;
+      data = bytes.substr(0, static_cast<size_t>(std::min<uint64_t>(limit, bytes.size())));
+      bytes.remove_prefix(data.size());
+      if (!until_close) body_remaining_ -= data.size();
+      complete = !until_close && body_remaining_ == 0;
+    }
+    if (!data.empty() && handlers_.on_data) handlers_.on_data(data);
+    if (complete && state_ == State::kBody) return Complete(bytes);
+  }
+}
+
+void ClientConnection::OnEnd() {
+  if (state_ == State::kBody && head_.framing == BodyFraming::kUntilClose) return Complete({});
+  Fail(ErrorCode::kUnavailable,
+       state_ == State::kBody ? "closed in the middle of the body" : "closed before the response");
+}
+
+void ClientConnection::Complete(std::string_view leftover) {
+  timer_.Set(Timer::kNever);
+  const bool reusable = head_.keep_alive && leftover.empty() && output_.pending() == 0;
+  state_ = State::kIdle;
+  input_ = std::string();
+  scanner_.Reset();
+  owner_.OnComplete(this, reusable ? ClientConnectionOwner::Reuse::kReusable
+                                   : ClientConnectionOwner::Reuse::kSpent);
+}
+
+void ClientConnection::Fail(ErrorCode code, std::string_view what) {
+  Close();
+  owner_.OnFailed(this, Error(code, "{}: {}", endpoint_.ToString(), what));
+}
+
+void ClientConnection::SetTimeout(std::chrono::milliseconds timeout, std::string_view waiting_for) {
+  waiting_for_ = waiting_for;
+  timer_.Set(loop_.now_ns() + std::chrono::nanoseconds(timeout).count());
+}
+
+}  // namespace hayate::http
