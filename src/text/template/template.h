@@ -32,6 +32,10 @@ class Template {
   // except for those the template raises by raise_exception(message), which are the message alone.
   Result<std::string> Render(const Dict& context, const RenderOptions& options = {}) const;
 
+  // Whether a loop walks an attribute or variable of this name, as `message.content` in
+  // {% for part in message.content %}.
+  bool LoopsOver(std::string_view name) const;
+
  private:
   explicit Template(std::shared_ptr<const SyntaxTree> tree) : tree_(std::move(tree)) {}
 

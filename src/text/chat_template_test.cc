@@ -1,0 +1,78 @@
+#include "text/chat_template.h"
+
+#include <gtest/gtest.h>
+
+#include "text/template/json.h"
+
+namespace hayate::text {
+namespace {
+
+using jinja::ParseJson;
+using jinja::Value;
+
+Value Conversation() {
+  const ChatMessage messages[] = {{"system", "Be brief."}, {"user", "Hi"}, {"assistant", " Hel "}};
+  return MessagesValue(messages);
+}
+
+TEST(ChatTemplate, ChatMlRendersEveryMessageAndTheGenerationPrompt) {
+  const ChatTemplate chat = ChatTemplate::ChatMl({});
+  const Result<std::string> prompt = chat.Render({.messages = Conversation()});
+  EXPECT_EQ(prompt.value(),
+            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+            "<|im_start|>assistant\n Hel <|im_end|>\n<|im_start|>assistant\n");
+}
+
+TEST(ChatTemplate, ContinuesTheFinalMessageWhetherTheTemplateTrimsItOrNot) {
+  const ChatInput input{.messages = Conversation(), .ending = ChatEnding::kContinueFinalMessage};
+  const char* kept = "{% for m in messages %}[{{ m.content }}]{% endfor %}";
+  const char* trimmed = "{% for m in messages %}[{{ m.content | trim }}]{% endfor %}";
+  EXPECT_EQ(ChatTemplate::Create(kept, {}).value().Render(input).value(), "[Be brief.][Hi][ Hel ");
+  EXPECT_EQ(ChatTemplate::Create(trimmed, {}).value().Render(input).value(), "[Be brief.][Hi][Hel");
+  const char* dropped = "{% for m in messages[:1] %}[{{ m.content }}]{% endfor %}";
+  EXPECT_EQ(ChatTemplate::Create(dropped, {}).value().Render(input).status().param(), "messages");
+}
+
+TEST(ChatTemplate, OffersTheVariablesOfTransformers) {
+  const char* source =
+      "{{ bos_token }}{{ eos_token is defined }}{{ tools is none }}{{ enable_thinking }}"
+      "{{ add_generation_prompt }}";
+  const ChatTemplate chat = ChatTemplate::Create(source, {.bos_token = "<s>"}).value();
+  const ChatInput input{.messages = Conversation(),
+                        .kwargs = ParseJson(R"({"enable_thinking": false})").value()};
+  EXPECT_EQ(chat.Render(input).value(), "<s>FalseTrueFalseTrue");
+}
+
+TEST(ChatTemplate, RefusesWrongShapesAndReservedNames) {
+  const ChatTemplate chat = ChatTemplate::ChatMl({});
+  EXPECT_EQ(chat.Render({.messages = Value::String("hi")}).status().param(), "messages");
+  EXPECT_EQ(chat.Render({.messages = Conversation(), .kwargs = Value::Int(3)}).status().param(),
+            "chat_template_kwargs");
+  EXPECT_EQ(
+      chat.Render({.messages = Conversation(), .kwargs = ParseJson(R"({"messages": []})").value()})
+          .status()
+          .param(),
+      "chat_template_kwargs");
+}
+
+TEST(ChatTemplate, ATemplatesOwnErrorIsItsMessageAlone) {
+  const char* source =
+      "{% if messages[0].role != 'user' %}{{ raise_exception('Start with a user.') }}{% endif %}";
+  const Status status =
+      ChatTemplate::Create(source, {}).value().Render({.messages = Conversation()}).status();
+  EXPECT_EQ(status.code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "Start with a user.");
+}
+
+TEST(ChatTemplate, TellsWhetherTheTemplateWalksContentParts) {
+  const auto format = [](const char* source) {
+    return ChatTemplate::Create(source, {}).value().content_format();
+  };
+  EXPECT_EQ(format("{% for m in messages %}{{ m.content }}{% endfor %}"), ContentFormat::kText);
+  EXPECT_EQ(format("{% for m in messages %}{% for part in m['content'] %}{{ part.text }}"
+                   "{% endfor %}{% endfor %}"),
+            ContentFormat::kParts);
+}
+
+}  // namespace
+}  // namespace hayate::text
