@@ -56,7 +56,7 @@ struct RopeArgs {
   int64_t q_row_stride = 0;  // elements between tokens
   int64_t k_row_stride = 0;
   const int32_t* positions = nullptr;  // [T]
-  const float* cos_sin = nullptr;      // [max_position, rotary_dim]: cos then sin, device memory
+  const float* cos_sin = nullptr;      // [max position + 1, rotary_dim]: cos then sin
   int32_t rotary_dim = 0;
   RopePairing pairing = RopePairing::kHalves;
   // Per-head RMS norm before the rotation; [D] or null.
@@ -69,7 +69,10 @@ void Rope(Stream stream, const RopeArgs& args);
 // The definition.
 void RopeReference(const RopeArgs& args);
 
-// Fills the table that RopeArgs::cos_sin points to; angles in double, host memory.
-void FillRopeTable(const RopeFrequencies& frequencies, int32_t max_position, float* cos_sin);
+// One row of cos and sin for each of `count` positions: out is [count, rotary_dim]. Angles in
+// double, host memory. A step computes the rows of its own tokens once for all layers and passes 0,
+// 1, 2, … as RopeArgs::positions; a table over all positions serves where computing them is dear.
+void FillRopeRows(const RopeFrequencies& frequencies, const int32_t* positions, int64_t count,
+                  float* out);
 
 }  // namespace hayate::ops

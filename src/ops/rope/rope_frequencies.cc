@@ -134,14 +134,14 @@ Result<RopeFrequencies> ComputeRopeFrequencies(const RopeConfig& config, int32_t
   return result;
 }
 
-void FillRopeTable(const RopeFrequencies& frequencies, int32_t max_position, float* cos_sin) {
+void FillRopeRows(const RopeFrequencies& frequencies, const int32_t* positions, int64_t count,
+                  float* out) {
   const size_t pairs = frequencies.inv_freq.size();
-  for (int32_t position = 0; position < max_position; ++position) {
-    float* row = cos_sin + static_cast<size_t>(position) * 2 * pairs;
+  for (int64_t t = 0; t < count; ++t, out += 2 * pairs) {
     for (size_t i = 0; i < pairs; ++i) {
-      const double angle = static_cast<double>(position) * frequencies.inv_freq[i];
-      row[i] = static_cast<float>(std::cos(angle) * frequencies.attention_factor);
-      row[pairs + i] = static_cast<float>(std::sin(angle) * frequencies.attention_factor);
+      const double angle = double{frequencies.inv_freq[i]} * positions[t];
+      out[i] = static_cast<float>(std::cos(angle) * frequencies.attention_factor);
+      out[pairs + i] = static_cast<float>(std::sin(angle) * frequencies.attention_factor);
     }
   }
 }

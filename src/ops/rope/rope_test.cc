@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "base/rng.h"
@@ -10,6 +11,15 @@
 
 namespace hayate::ops {
 namespace {
+
+std::vector<float> Table(const RopeConfig& config, int32_t num_positions) {
+  std::vector<int32_t> positions(static_cast<size_t>(num_positions));
+  std::iota(positions.begin(), positions.end(), 0);
+  std::vector<float> table(positions.size() * static_cast<size_t>(config.rotary_dim));
+  FillRopeRows(ComputeRopeFrequencies(config, num_positions).value(), positions.data(),
+               num_positions, table.data());
+  return table;
+}
 
 struct Case {
   int64_t tokens, q_heads, k_heads;
@@ -22,8 +32,7 @@ void ExpectMatchesReference(const RopeKernels& kernels, const Case& c) {
   Rng rng(static_cast<uint64_t>(c.head_dim + c.rotary_dim));
   RopeConfig config{.head_dim = c.head_dim, .rotary_dim = c.rotary_dim};
   constexpr int32_t kMaxPosition = 100;
-  std::vector<float> table(static_cast<size_t>(kMaxPosition * c.rotary_dim));
-  FillRopeTable(ComputeRopeFrequencies(config, kMaxPosition).value(), kMaxPosition, table.data());
+  const std::vector<float> table = Table(config, kMaxPosition);
 
   // q, k and something else in one row, as a qkv buffer has it.
   const int64_t stride = (c.q_heads + c.k_heads) * c.head_dim + 5;
@@ -75,8 +84,7 @@ TEST(Rope, EveryKernelMatchesTheReference) {
 
 TEST(Rope, PositionZeroIsTheIdentityAndTheScoreDependsOnTheDistanceAlone) {
   const RopeConfig config{.head_dim = 8, .rotary_dim = 8};
-  std::vector<float> table(50 * 8);
-  FillRopeTable(ComputeRopeFrequencies(config, 50).value(), 50, table.data());
+  const std::vector<float> table = Table(config, 50);
   const auto score = [&](int32_t q_position, int32_t k_position) {
     std::vector<float> q = {1, 2, 3, 4, 5, 6, 7, 8}, k = {8, -7, 6, -5, 4, -3, 2, -1};
     const auto view = [](std::vector<float>& x) {

@@ -1,0 +1,210 @@
+#include "models/dense_model.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+#include "models/detail/dense_cache.h"
+#include "models/detail/dense_weights.h"
+#include "ops/embedding/embedding.h"
+#include "ops/norm/rms_norm.h"
+#include "ops/rope/rope.h"
+
+namespace hayate::models {
+namespace {
+
+const float* Floats(const Buffer& buffer) { return reinterpret_cast<const float*>(buffer.data()); }
+
+// to[i] = from[index[i]] for rows of `width` floats.
+void GatherRows(const float* from, const int32_t* index, int64_t count, int64_t width, float* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    std::memcpy(to + i * width, from + index[i] * width,
+                static_cast<size_t>(width) * sizeof(float));
+  }
+}
+
+class DenseModel final : public Model {
+ public:
+  DenseModel(ModelConfig config, ModelFacts facts, DenseCache cache, DenseWeights weights,
+             ops::RopeFrequencies frequencies)
+      : config_(std::move(config)),
+        facts_(std::move(facts)),
+        cache_(std::move(cache)),
+        weights_(std::move(weights)),
+        frequencies_(std::move(frequencies)),
+        weight_bytes_(weights_.bytes()) {}
+
+  const ModelFacts& facts() const override { return facts_; }
+  const CacheLayout& cache_layout() const override { return cache_.layout(); }
+  int64_t page_bytes(int group) const override { return cache_.page_bytes(group); }
+  int64_t weight_bytes() const override { return weight_bytes_; }
+
+  int64_t workspace_bytes(int64_t max_tokens, int64_t max_logits) const override {
+    const int64_t h = config_.hidden_size, q = weights_.attention.q_width();
+    // Ids and rotations of the step, then h, norm and partial sum for all tokens and for the rows
+    // with logits, and the heads' outputs of both.
+    const int64_t floats =
+        max_tokens * (1 + weights_.attention.rotary_dim + 3 * h + q) + max_logits * (3 * h + q);
+    const int64_t layer = std::max({AttentionWorkspaceBytes(weights_.attention, max_tokens, h),
+                                    MlpWorkspaceBytes(max_tokens, h, weights_.ffn.size()),
+                                    ops::MatmulWorkspaceBytes(max_tokens, q),
+                                    ops::MatmulWorkspaceBytes(max_logits, h)});
+    return floats * static_cast<int64_t>(sizeof(float)) + layer +
+           12 * static_cast<int64_t>(Workspace::kAlignment);
+  }
+
+  void Forward(const ForwardBatch& batch, const ForwardContext& context) override {
+    DCHECK_EQ(batch.rows.size(), cache_.layout().groups.size());
+    Workspace& workspace = *context.workspace;
+    const size_t mark = workspace.mark();
+    const AttentionStep step = MakeStep(batch, workspace);
+    Rows rows = TakeRows(workspace, batch.num_tokens);
+    ops::Embedding(context.stream,
+                   {.out = rows.hidden, .ids = batch.token_ids, .table = weights_.embedding});
+    ops::RmsNorm(context.stream, {.out = rows.normed,
+                                  .x = rows.hidden,
+                                  .weight = Floats(weights_.layers[0].attention_norm),
+                                  .eps = config_.norm_eps});
+    const int last = config_.num_layers - 1;
+    for (int layer = 0; layer < last; ++layer) {
+      AttendLayer(batch, context, step, layer, rows);
+      FinishLayer(context, layer, rows);
+    }
+    if (batch.num_logits == 0) {
+      AppendKeysValues(context.stream, workspace, weights_.attention, Layer(last).attention, step,
+                       RowsOf(batch, last), CacheOf(context, last), rows.normed);
+    } else {
+      AttendLayer(batch, context, step, last, rows);
+      rows = KeepLogitRows(batch, workspace, rows);
+      FinishLayer(context, last, rows);
+      WriteLogits(batch, context, rows);
+    }
+    workspace.ResetTo(mark);
+  }
+
+ private:
+  // The tensors that pass from layer to layer, for all tokens or for the rows with logits.
+  struct Rows {
+    TensorView hidden;  // [T, H], the residual stream
+    TensorView normed;  // [T, H]
+    TensorView part;    // [T, H]: this rank's term of a sum over ranks, then the sum
+    TensorView heads;   // [T, q_width]
+  };
+
+  const DenseLayer& Layer(int layer) const { return weights_.layers[static_cast<size_t>(layer)]; }
+  const ops::AttentionRows& RowsOf(const ForwardBatch& batch, int layer) const {
+    return batch.rows[static_cast<size_t>(cache_.group(layer))];
+  }
+  ops::KvLayerView CacheOf(const ForwardContext& context, int layer) const {
+    return cache_.View(layer, context.pools[static_cast<size_t>(cache_.group(layer))]);
+  }
+
+  Rows TakeRows(Workspace& workspace, int64_t count) const {
+    const Shape whole{count, config_.hidden_size};
+    return {.hidden = workspace.Take(DType::kF32, whole),
+            .normed = workspace.Take(DType::kF32, whole),
+            .part = workspace.Take(DType::kF32, whole),
+            .heads = workspace.Take(DType::kF32, {count, weights_.attention.q_width()})};
+  }
+
+  AttentionStep MakeStep(const ForwardBatch& batch, Workspace& workspace) const {
+    const int64_t count = batch.num_tokens;
+    int32_t* rope_positions = workspace.TakeArray<int32_t>(count);
+    float* cos_sin = workspace.TakeArray<float>(count * weights_.attention.rotary_dim);
+    std::iota(rope_positions, rope_positions + count, 0);
+    ops::FillRopeRows(frequencies_, batch.positions, count, cos_sin);
+    return {batch.positions, rope_positions, cos_sin};
+  }
+
+  void AttendLayer(const ForwardBatch& batch, const ForwardContext& context,
+                   const AttentionStep& step, int layer, Rows& rows) {
+    AttendHeads(context.stream, *context.workspace, weights_.attention, Layer(layer).attention,
+                step, RowsOf(batch, layer), CacheOf(context, layer), rows.normed, rows.heads);
+  }
+
+  // The layer from its output projection on, and the norm that the next one (or the head) begins
+  // with.
+  void FinishLayer(const ForwardContext& context, int layer, Rows& rows) {
+    Workspace& workspace = *context.workspace;
+    const DenseLayer& weights = Layer(layer);
+    Apply(context.stream, workspace, weights.attention.output, rows.heads, rows.part);
+    AddSum(context, weights.mlp_norm, rows);
+    ApplyMlp(context.stream, workspace, weights.mlp, rows.normed, rows.part);
+    const bool is_last = layer + 1 == config_.num_layers;
+    AddSum(context, is_last ? weights_.final_norm : Layer(layer + 1).attention_norm, rows);
+  }
+
+  // hidden += Σ_ranks part; normed = norm(hidden).
+  void AddSum(const ForwardContext& context, const Buffer& norm, Rows& rows) {
+    context.group->AllReduce(context.stream, rows.part);
+    ops::AddRmsNorm(context.stream, {.residual = rows.hidden,
+                                     .x = rows.part,
+                                     .out = rows.normed,
+                                     .weight = Floats(norm),
+                                     .eps = config_.norm_eps});
+  }
+
+  // After its attention, the last layer computes only what the logits need.
+  Rows KeepLogitRows(const ForwardBatch& batch, Workspace& workspace, const Rows& all) const {
+    if (batch.num_logits == batch.num_tokens) return all;
+    Rows kept = TakeRows(workspace, batch.num_logits);
+    GatherRows(all.hidden.as<float>(), batch.logits_index, batch.num_logits, config_.hidden_size,
+               kept.hidden.as<float>());
+    GatherRows(all.heads.as<float>(), batch.logits_index, batch.num_logits,
+               weights_.attention.q_width(), kept.heads.as<float>());
+    return kept;
+  }
+
+  void WriteLogits(const ForwardBatch& batch, const ForwardContext& context, const Rows& rows) {
+    if (!weights_.head.weights) return;
+    const TensorView slice{reinterpret_cast<std::byte*>(batch.logits + weights_.vocab.begin),
+                           DType::kF32, Shape{batch.num_logits, weights_.vocab.size()}};
+    ops::Matmul(context.stream, *context.workspace,
+                {.out = slice,
+                 .x = rows.normed,
+                 .w = &*weights_.head.weights,
+                 .out_row_stride = config_.vocab_size});
+  }
+
+  const ModelConfig config_;
+  const ModelFacts facts_;
+  const DenseCache cache_;
+  const DenseWeights weights_;
+  const ops::RopeFrequencies frequencies_;
+  const int64_t weight_bytes_;
+};
+
+ModelFacts FactsOf(const weights::Checkpoint& checkpoint, const ModelConfig& config,
+                   int32_t max_context) {
+  ModelFacts facts = {.architecture = config.architecture,
+                      .vocab_size = config.vocab_size,
+                      .max_context = max_context,
+                      .trained_context = config.trained_context,
+                      .hidden_size = config.hidden_size,
+                      .num_layers = config.num_layers,
+                      .eos_ids = config.eos_ids};
+  for (const auto& [name, info] : checkpoint.tensors()) {
+    facts.num_parameters += info.shape.num_elements();
+  }
+  return facts;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> LoadDenseModel(const weights::Checkpoint& checkpoint,
+                                              const ModelConfig& config,
+                                              const LoadOptions& options) {
+  const int32_t max_context =
+      options.max_context > 0 ? options.max_context : config.trained_context;
+  ASSIGN_OR_RETURN(ops::RopeFrequencies frequencies,
+                   ops::ComputeRopeFrequencies(config.rope, max_context));
+  ASSIGN_OR_RETURN(DenseCache cache, DenseCache::Plan(checkpoint, config, options));
+  ASSIGN_OR_RETURN(DenseWeights weights, LoadDenseWeights(checkpoint, config, options));
+  return std::unique_ptr<Model>(
+      std::make_unique<DenseModel>(config, FactsOf(checkpoint, config, max_context),
+                                   std::move(cache), std::move(weights), std::move(frequencies)));
+}
+
+}  // namespace hayate::models

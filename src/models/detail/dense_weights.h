@@ -1,0 +1,40 @@
+#pragma once
+// One rank's prepared weights of a dense decoder.
+
+#include <vector>
+
+#include "base/status.h"
+#include "models/config.h"
+#include "models/layers/attention.h"
+#include "models/layers/mlp.h"
+#include "models/registry.h"
+
+namespace hayate::models {
+
+struct DenseLayer {
+  Buffer attention_norm;  // [H] f32
+  AttentionLayer attention;
+  Buffer mlp_norm;  // [H] f32
+  MlpLayer mlp;
+};
+
+struct DenseWeights {
+  AttentionShape attention;
+  Range ffn;                  // of F
+  Range vocab;                // of V: this rank's rows of the head
+  ConstTensorView embedding;  // [V, H] in the mapped file
+  std::vector<DenseLayer> layers;
+  Buffer final_norm;  // [H] f32
+  Linear head;        // [vocab.size(), H]
+
+  int64_t bytes() const;
+};
+
+// Which heads a rank holds: cut so that no block of the output projections' types is cut.
+Result<HeadShard> PlanHeads(const weights::Checkpoint& checkpoint, const ModelConfig& config,
+                            int rank, int num_ranks);
+
+Result<DenseWeights> LoadDenseWeights(const weights::Checkpoint& checkpoint,
+                                      const ModelConfig& config, const LoadOptions& options);
+
+}  // namespace hayate::models

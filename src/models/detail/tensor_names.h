@@ -1,0 +1,68 @@
+#pragma once
+// What the two formats call the tensors of a dense decoder.
+
+#include <string>
+#include <string_view>
+
+#include "weights/checkpoint.h"
+
+namespace hayate::models {
+
+struct TensorNames {
+  std::string_view embedding, final_norm, head;
+  std::string_view layer_prefix;  // before the layer's number
+  std::string_view attention_norm, q, k, v, output, q_norm, k_norm;
+  std::string_view mlp_norm, gate, up, down;
+
+  // "model.layers.3.self_attn.q_proj" + ".weight".
+  std::string Layer(int layer, std::string_view name, std::string_view suffix = ".weight") const {
+    std::string text(layer_prefix);
+    text += std::to_string(layer);
+    text += '.';
+    text += name;
+    text += suffix;
+    return text;
+  }
+};
+
+inline constexpr TensorNames kHfNames = {
+    .embedding = "model.embed_tokens.weight",
+    .final_norm = "model.norm.weight",
+    .head = "lm_head.weight",
+    .layer_prefix = "model.layers.",
+    .attention_norm = "input_layernorm",
+    .q = "self_attn.q_proj",
+    .k = "self_attn.k_proj",
+    .v = "self_attn.v_proj",
+    .output = "self_attn.o_proj",
+    .q_norm = "self_attn.q_norm",
+    .k_norm = "self_attn.k_norm",
+    .mlp_norm = "post_attention_layernorm",
+    .gate = "mlp.gate_proj",
+    .up = "mlp.up_proj",
+    .down = "mlp.down_proj",
+};
+
+inline constexpr TensorNames kGgufNames = {
+    .embedding = "token_embd.weight",
+    .final_norm = "output_norm.weight",
+    .head = "output.weight",
+    .layer_prefix = "blk.",
+    .attention_norm = "attn_norm",
+    .q = "attn_q",
+    .k = "attn_k",
+    .v = "attn_v",
+    .output = "attn_output",
+    .q_norm = "attn_q_norm",
+    .k_norm = "attn_k_norm",
+    .mlp_norm = "ffn_norm",
+    .gate = "ffn_gate",
+    .up = "ffn_up",
+    .down = "ffn_down",
+};
+
+inline const TensorNames& NamesOf(weights::CheckpointFormat format) {
+  return format == weights::CheckpointFormat::kGguf ? kGgufNames : kHfNames;
+}
+
+}  // namespace hayate::models

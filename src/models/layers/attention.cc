@@ -1,0 +1,90 @@
+#include "models/layers/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace hayate::models {
+namespace {
+
+const float* Floats(const Buffer& buffer) { return reinterpret_cast<const float*>(buffer.data()); }
+
+// Heads [begin, begin + count) of the columns of qkv [T, qkv_width].
+TensorView HeadsOf(const TensorView& qkv, int64_t column, int64_t heads, int32_t head_dim) {
+  return {qkv.data + column * static_cast<int64_t>(sizeof(float)), DType::kF32,
+          Shape{qkv.shape[0], heads, head_dim}};
+}
+
+// The queries, keys and values of x, turned; keys and values are appended to the cache.
+TensorView ProjectAndAppend(Stream stream, Workspace& workspace, const AttentionShape& shape,
+                            const AttentionLayer& layer, const AttentionStep& step,
+                            const ops::AttentionRows& rows, const ops::KvLayerView& cache,
+                            ConstTensorView x) {
+  const int64_t width = shape.qkv_width(), kv_heads = shape.heads.kv.size();
+  const TensorView qkv = workspace.Take(DType::kF32, {x.rows(), width});
+  Apply(stream, workspace, layer.qkv, x, qkv);
+  const TensorView k = HeadsOf(qkv, shape.q_width(), kv_heads, shape.head_dim);
+  ops::Rope(stream, {.q = HeadsOf(qkv, 0, shape.heads.query.size(), shape.head_dim),
+                     .k = k,
+                     .q_row_stride = width,
+                     .k_row_stride = width,
+                     .positions = step.rope_positions,
+                     .cos_sin = step.cos_sin,
+                     .rotary_dim = shape.rotary_dim,
+                     .pairing = shape.pairing,
+                     .q_norm = Floats(layer.q_norm),
+                     .k_norm = Floats(layer.k_norm),
+                     .norm_eps = shape.norm_eps});
+  ops::KvWrite(stream,
+               {.k = k,
+                .v = HeadsOf(qkv, shape.q_width() + shape.kv_width(), kv_heads, shape.head_dim),
+                .k_row_stride = width,
+                .v_row_stride = width,
+                .positions = step.positions,
+                .rows = rows,
+                .cache = cache});
+  return qkv;
+}
+
+}  // namespace
+
+void AttendHeads(Stream stream, Workspace& workspace, const AttentionShape& shape,
+                 const AttentionLayer& layer, const AttentionStep& step,
+                 const ops::AttentionRows& rows, const ops::KvLayerView& cache, ConstTensorView x,
+                 TensorView heads_out) {
+  if (shape.heads.query.size() == 0) return;
+  const size_t mark = workspace.mark();
+  const TensorView qkv = ProjectAndAppend(stream, workspace, shape, layer, step, rows, cache, x);
+  const Shape heads{x.rows(), shape.heads.query.size(), shape.head_dim};
+  ops::PagedAttention(stream, workspace,
+                      {.out = {heads_out.data, DType::kF32, heads},
+                       .q = TensorView{qkv.data, DType::kF32, heads},
+                       .q_row_stride = shape.qkv_width(),
+                       .rows = rows,
+                       .cache = cache,
+                       .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
+                       .group_size = shape.group_size,
+                       .group_offset = shape.heads.group_offset,
+                       .window = layer.window});
+  workspace.ResetTo(mark);
+}
+
+void AppendKeysValues(Stream stream, Workspace& workspace, const AttentionShape& shape,
+                      const AttentionLayer& layer, const AttentionStep& step,
+                      const ops::AttentionRows& rows, const ops::KvLayerView& cache,
+                      ConstTensorView x) {
+  if (shape.heads.query.size() == 0) return;
+  const size_t mark = workspace.mark();
+  ProjectAndAppend(stream, workspace, shape, layer, step, rows, cache, x);
+  workspace.ResetTo(mark);
+}
+
+int64_t AttentionWorkspaceBytes(const AttentionShape& shape, int64_t max_tokens,
+                                int64_t hidden_size) {
+  const int64_t qkv = max_tokens * shape.qkv_width() * static_cast<int64_t>(sizeof(float)) +
+                      static_cast<int64_t>(Workspace::kAlignment);
+  return qkv + std::max(ops::MatmulWorkspaceBytes(max_tokens, hidden_size),
+                        ops::PagedAttentionWorkspaceBytes(max_tokens, shape.heads.query.size(),
+                                                          shape.head_dim));
+}
+
+}  // namespace hayate::models

@@ -1,0 +1,29 @@
+#pragma once
+// A projection's prepared weights with its bias, or nothing where a rank's part is empty.
+
+#include <optional>
+
+#include "models/forward_batch.h"
+#include "ops/matmul/matmul.h"
+#include "tensor/buffer.h"
+
+namespace hayate::models {
+
+struct Linear {
+  std::optional<ops::PackedMatrix> weights;  // [N, K]; none: this rank's N or K is 0
+  Buffer bias;                               // [N] f32, or empty
+
+  int64_t n() const { return weights ? weights->n : 0; }
+  int64_t k() const { return weights ? weights->k : 0; }
+  int64_t bytes() const {
+    return static_cast<int64_t>((weights ? weights->storage.size() : 0) + bias.size());
+  }
+  const float* bias_data() const { return reinterpret_cast<const float*>(bias.data()); }
+};
+
+// out [T, N] = x [T, K] · Wᵀ + bias. Without weights, out is set to zero: the rank adds nothing to
+// the sum of all.
+void Apply(Stream stream, Workspace& workspace, const Linear& linear, ConstTensorView x,
+           TensorView out);
+
+}  // namespace hayate::models

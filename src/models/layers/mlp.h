@@ -1,0 +1,22 @@
+#pragma once
+// One rank's part of a gated feed-forward layer: rows [begin, end) of gate and up, and the same
+// columns of down.
+
+#include "models/layers/linear.h"
+
+namespace hayate::models {
+
+struct MlpLayer {
+  Linear gate_up;  // rows: this rank's gate, then its up
+  Linear down;     // [H, F of this rank]
+};
+
+// out [T, H] = this rank's part of down(silu(gate(x)) · up(x)); the ranks' parts add up to the
+// layer.
+void ApplyMlp(Stream stream, Workspace& workspace, const MlpLayer& layer, ConstTensorView x,
+              TensorView out);
+
+// Upper bound of what ApplyMlp takes from the workspace, bytes. `width` is F of this rank.
+int64_t MlpWorkspaceBytes(int64_t max_tokens, int64_t hidden_size, int64_t width);
+
+}  // namespace hayate::models

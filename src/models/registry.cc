@@ -1,0 +1,43 @@
+#include "models/registry.h"
+
+#include "base/error.h"
+#include "models/dense_model.h"
+
+namespace hayate::models {
+namespace {
+
+constexpr int32_t kMaxPageTokens = 1024;
+
+Status CheckOptions(const LoadOptions& options, const ModelConfig& config) {
+  CHECK(options.device != nullptr);
+  CHECK(options.rank >= 0 && options.rank < options.num_ranks)
+      << options.rank << " of " << options.num_ranks;
+  if (options.page_tokens < 1 || options.page_tokens > kMaxPageTokens) {
+    return Error(ErrorCode::kInvalidArgument, "pages of {} tokens, must be 1 to {}",
+                 options.page_tokens, kMaxPageTokens);
+  }
+  const DType kv = options.kv_dtype;
+  if (kv != DType::kF32 && kv != DType::kF16 && kv != DType::kBF16 && kv != DType::kI8) {
+    return Error(ErrorCode::kInvalidArgument, "a cache of type {}; F32, F16, BF16 and I8 exist",
+                 Info(kv).name);
+  }
+  if (options.max_context < 0 || options.max_context > config.trained_context) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "a context of {} tokens; the model was made for at most {}", options.max_context,
+                 config.trained_context);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> LoadModel(const weights::Checkpoint& checkpoint,
+                                         const LoadOptions& options) {
+  ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(checkpoint));
+  RETURN_IF_ERROR(CheckOptions(options, config));
+  Result<std::unique_ptr<Model>> model = LoadDenseModel(checkpoint, config, options);
+  if (!model.ok()) return model.status().Under(checkpoint.path().string());
+  return model;
+}
+
+}  // namespace hayate::models
