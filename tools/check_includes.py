@@ -23,6 +23,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 CUDA_HEADER = re.compile(r"^(cuda|cublas|cudnn|cusolver|cusparse|nccl|nvtx|cute/|cutlass/|cub/|thrust/)")
 TEST_FILE = re.compile(r"_(test|bench|fuzz)\.(cc|cu)$")
 SOURCE_SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
+TEMPLATE_SUFFIX = ".in"  # the build makes x.h of x.h.in
 
 
 @dataclass
@@ -102,9 +103,9 @@ class Checker:
         self.rows = rows
         self.problems: list[str] = []
         self.files = {
-            path.relative_to(source).as_posix(): read_includes(path)
+            path.relative_to(source).as_posix().removesuffix(TEMPLATE_SUFFIX): read_includes(path)
             for path in sorted(source.rglob("*"))
-            if path.suffix in SOURCE_SUFFIXES
+            if Path(path.name.removesuffix(TEMPLATE_SUFFIX)).suffix in SOURCE_SUFFIXES
         }
 
     def report(self, name: str, line: int, message: str) -> None:
@@ -153,6 +154,8 @@ class Checker:
     def check_shape(self, name: str) -> None:
         path = self.source / name
         if path.suffix in (".h", ".cuh"):
+            if not path.exists():
+                path = path.with_name(path.name + TEMPLATE_SUFFIX)
             if "#pragma once" not in path.read_text(encoding="utf-8"):
                 self.report(name, 1, "header without #pragma once")
             return

@@ -27,9 +27,10 @@ CLEAN = {
     "tensor/layout.h": "",
     "kv/pool.h": '#include "tensor/layout.h"\n',
     "kv/detail/bits.h": "",
+    "kv/version.h.in": "",
     "kv/testing/fake.h": "",
     "kv/storage.h": '#include "tensor/view.h"\n',
-    "kv/pool.cc": '#include "kv/pool.h"\n#include "kv/detail/bits.h"\n',
+    "kv/pool.cc": '#include "kv/pool.h"\n#include "kv/version.h"\n#include "kv/detail/bits.h"\n',
     "sched/client.h": '#include "kv/pool.h"\n',
     "sched/plan.h": "",
     "sched/plan_test.cc": '#include "sched/plan.h"\n#include "tensor/view.h"\n#include "kv/testing/fake.h"\n',
@@ -43,7 +44,7 @@ def run(tmp_path: Path, files: dict[str, str], cmake: str = "") -> subprocess.Co
     for name, text in {**CLEAN, **files}.items():
         path = tmp_path / "src" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        pragma = "#pragma once\n" if name.endswith(".h") and "NO_PRAGMA" not in text else ""
+        pragma = "#pragma once\n" if name.endswith((".h", ".h.in")) and "NO_PRAGMA" not in text else ""
         path.write_text(pragma + text, encoding="utf-8")
     (tmp_path / "src" / "CMakeLists.txt").write_text(cmake, encoding="utf-8")
     command = [sys.executable, str(SCRIPT), "--root", str(tmp_path)]
@@ -68,6 +69,7 @@ def test_a_clean_tree_passes(tmp_path):
         ("kv/a.h", '#include "pool.h"\n', '"pool.h" is not a file of src/'),
         ("kv/a.h", '#include "kv/gone.h"\n', '"kv/gone.h" is not a file of src/'),
         ("kv/pool.cc", '#include <map>\n#include "kv/pool.h"\n', 'own header "kv/pool.h" comes first'),
+        ("kv/made.h.in", '#include "kv/gone.h"\n', 'src/kv/made.h:2: "kv/gone.h" is not a file of src/'),
         ("kv/a.h", "// NO_PRAGMA\n", "header without #pragma once"),
         ("kv/a_test.cc", '#include "sched/plan.h"\n', "'kv' may not include"),
         ("extra/a.h", "", "its folder has no row in the include table"),
