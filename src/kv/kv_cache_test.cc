@@ -198,28 +198,42 @@ class CacheTrial {
     if (begin == known) return;
     const int32_t end = rng_.Between(begin + 1, std::min(known, begin + 9));
     const int32_t reserved = sequence.cache->num_reserved();
+    const size_t num_copies = step.plan.copies.size();
     if (!sequence.cache->Reserve(begin, end, step.plan)) return;
+    if (begin > 0 && begin % cache_->page_tokens() == 0 && rng_.Below(2) == 0) {
+      sequence.cache->SnapshotState(begin, step.plan);
+    }
     for (int g = 0; g < cache_->num_groups(); ++g) {
       const auto pages = sequence.cache->pages(g);
       for (size_t i = 0; i < pages.size(); ++i) {
-        const GroupPage touched{g, pages[i].value};
+        if (pages[i] == kNoPage) continue;
         const bool is_new =
-            cache_->layout().groups[static_cast<size_t>(g)].kind != CacheKind::kState &&
-            static_cast<int32_t>(i) * cache_->page_tokens() >= reserved;
-        for (const Submitted& earlier : in_flight_) {
-          EXPECT_FALSE(is_new && earlier.touched.contains(touched))
-              << "page in flight was handed out";
-        }
-        if (pages[i] != kNoPage) step.touched.insert(touched);
+            !IsState(g) && static_cast<int32_t>(i) * cache_->page_tokens() >= reserved;
+        if (is_new) ExpectIdle(g, pages[i]);
+        step.touched.insert({g, pages[i].value});
       }
     }
-    if (begin > 0 && begin % cache_->page_tokens() == 0 && rng_.Below(2) == 0) {
-      sequence.cache->SnapshotState(begin, step.plan);
+    for (size_t i = num_copies; i < step.plan.copies.size(); ++i) {
+      const PageCopy& copy = step.plan.copies[i];
+      ExpectIdle(copy.group, copy.to);
+      step.touched.insert({copy.group, copy.from.value});
+      step.touched.insert({copy.group, copy.to.value});
     }
     step.plan.rows.push_back({.slot = {slot}, .begin = begin, .end = end});
     step.texts[slot] = {sequence.name_space, sequence.tokens};
     planned.insert(slot);
     sequence.num_planned = end;
+  }
+
+  bool IsState(int group) const {
+    return cache_->layout().groups[static_cast<size_t>(group)].kind == CacheKind::kState;
+  }
+  // A page that is handed out: no step in flight may touch it.
+  void ExpectIdle(int group, PageId page) const {
+    for (const Submitted& step : in_flight_) {
+      EXPECT_FALSE(step.touched.contains({group, page.value}))
+          << "page " << page << " of " << group;
+    }
   }
 
   void Retire() {

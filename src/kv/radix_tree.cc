@@ -137,9 +137,12 @@ bool RadixTree::Append(PrefixHandle& at, std::span<const TokenId> page_tokens,
     GroupState& group = groups_[g];
     Entry& held = entry(child, g);
     int32_t& pinned_begin = at.pinned_begin_[g];
-    if (group.is_state && pinned_begin < depth - 1) UnpinPage(at.path_[at.path_.size() - 2], g);
+    if (group.is_state && pinned_begin < depth - 1) {
+      UnpinPage(at.path_[at.path_.size() - 2], g);
+      pinned_begin = depth - 1;
+    }
     if (pages[g] == kNoPage) {
-      CHECK(!group.is_base && (group.is_state || pinned_begin == depth - 1))
+      CHECK(!group.is_base && pinned_begin == depth - 1)
           << "group " << g << " lacks page " << depth - 1;
       pinned_begin = depth;
       continue;
@@ -151,11 +154,7 @@ bool RadixTree::Append(PrefixHandle& at, std::span<const TokenId> page_tokens,
     } else {
       pages[g] = held.page;
     }
-    if (group.is_state) {
-      pinned_begin = depth;
-    } else if (!group.is_base) {
-      PinPage(child, g);
-    }
+    if (!group.is_base) PinPage(child, g);
   }
   return true;
 }

@@ -299,9 +299,8 @@ class TreeTrial {
     NaiveTree::Prefix& prefix = model_.prefixes[{twin.name_space, twin.tokens}];
     prefix.held.resize(own.size());
     for (size_t g = 0; g < own.size(); ++g) {
-      if (layout_.groups[g].kind == CacheKind::kState || own[g] == kNoPage) {
-        twin.pinned_begin[g] = depth + 1;
-      }
+      if (layout_.groups[g].kind == CacheKind::kState) twin.pinned_begin[g] = depth;
+      if (own[g] == kNoPage) twin.pinned_begin[g] = depth + 1;
       if (own[g] == kNoPage) continue;
       if (prefix.held[g].page == kNoPage) prefix.held[g].page = std::exchange(own[g], kNoPage);
       EXPECT_EQ(held[g], prefix.held[g].page);

@@ -1,6 +1,7 @@
 #include "kv/sequence_cache.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/align.h"
@@ -52,8 +53,14 @@ SequenceCache::~SequenceCache() {
 
 bool SequenceCache::Reserve(int32_t begin, int32_t end, StepPlan& plan) {
   DCHECK(0 <= begin && begin < end) << begin << ' ' << end;
+  const bool is_pending = !changed_.empty() || restore_ != Restore::kNone;
+  if (end <= num_reserved_ && begin < next_drop_ && !is_pending) return true;
   DropBeforeWindow(begin);
-  FinishRestore();
+  if (restore_ == Restore::kPlanned) {
+    // The step with the copy is submitted, so the snapshot may go once that step is done.
+    UnpinStates();
+    restore_ = Restore::kNone;
+  }
   if (!Grow(CeilDiv(end, cache_.page_tokens()))) return false;
   if (restore_ == Restore::kPending) {
     for (int g = 0; g < cache_.num_groups(); ++g) {
@@ -95,15 +102,17 @@ bool SequenceCache::Grow(int32_t num_pages) {
 }
 
 void SequenceCache::DropBeforeWindow(int32_t position) {
+  if (position < next_drop_) return;
+  next_drop_ = std::numeric_limits<int32_t>::max();
   for (int g = 0; g < cache_.num_groups(); ++g) {
     if (cache_.kind(g) != CacheKind::kWindow) continue;
     std::vector<PageId>& table = tables_[static_cast<size_t>(g)];
     int32_t& live_begin = live_begin_[static_cast<size_t>(g)];
-    const int32_t new_begin =
-        std::min(FirstWindowPage(position, cache_.layout().groups[static_cast<size_t>(g)].window,
-                                 cache_.page_tokens()),
-                 static_cast<int32_t>(table.size()));
-    if (new_begin <= live_begin) continue;
+    const int32_t window = cache_.layout().groups[static_cast<size_t>(g)].window;
+    const int32_t page_tokens = cache_.page_tokens();
+    const int32_t new_begin = std::clamp(FirstWindowPage(position, window, page_tokens), live_begin,
+                                         static_cast<int32_t>(table.size()));
+    next_drop_ = std::min(next_drop_, (new_begin + 1) * page_tokens + window - 1);
     cache_.UnpinLater(prefix_, g, std::min(new_begin, prefix_.num_pages()));
     for (; live_begin < new_begin; ++live_begin) {
       PageId& page = table[static_cast<size_t>(live_begin)];
@@ -114,13 +123,10 @@ void SequenceCache::DropBeforeWindow(int32_t position) {
   }
 }
 
-// The step with the copy is submitted, so the snapshot may go once that step is done.
-void SequenceCache::FinishRestore() {
-  if (restore_ != Restore::kPlanned) return;
+void SequenceCache::UnpinStates() {
   for (int g = 0; g < cache_.num_groups(); ++g) {
     if (cache_.kind(g) == CacheKind::kState) cache_.UnpinLater(prefix_, g, prefix_.num_pages());
   }
-  restore_ = Restore::kNone;
 }
 
 bool SequenceCache::SnapshotState(int32_t position, StepPlan& plan) {
@@ -173,6 +179,9 @@ bool SequenceCache::PublishPage(std::span<const TokenId> page_tokens) {
   if (!cache_.tree_.Append(prefix_, page_tokens, std::span(held).first(tables_.size())))
     return false;
   std::erase_if(snapshots_, [end](const Snapshot& snapshot) { return snapshot.position == end; });
+  // The step that writes a snapshot may still be in flight; after it, the tree may drop the
+  // snapshot.
+  UnpinStates();
   for (int g = 0; g < cache_.num_groups(); ++g) {
     const PageId page = held[static_cast<size_t>(g)];
     if (page == own[static_cast<size_t>(g)]) continue;

@@ -77,7 +77,7 @@ class SequenceCache {
   // Compares the tables with the pinned prefix; counts our own pages in seen[group][page].
   Status CheckTables(std::vector<std::vector<int32_t>>& seen) const;
   void DropBeforeWindow(int32_t position);
-  void FinishRestore();
+  void UnpinStates();
   bool Grow(int32_t num_pages);
   bool PublishPage(std::span<const TokenId> page_tokens);
 
@@ -91,8 +91,9 @@ class SequenceCache {
   size_t registry_index_ = 0;                        // in KvCache::sequences_
   std::vector<std::vector<PageId>> tables_;          // per group
   std::array<int32_t, kMaxGroups> live_begin_ = {};  // window groups: pages before are dropped
-  std::vector<ChangedEntry> changed_;                // not in any plan yet
-  std::vector<Snapshot> snapshots_;                  // not published yet, oldest first
+  int32_t next_drop_ = 0;              // no window page is dropped for positions below
+  std::vector<ChangedEntry> changed_;  // not in any plan yet
+  std::vector<Snapshot> snapshots_;    // not published yet, oldest first
 };
 
 }  // namespace hayate::kv
