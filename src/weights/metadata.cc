@@ -14,6 +14,10 @@ namespace dom = simdjson::dom;
 
 // Documents deeper than this are refused by the parser itself.
 constexpr size_t kMaxJsonDepth = 64;
+// Joined keys repeat their prefix in every leaf below it; these two keep a small document from
+// becoming a large map.
+constexpr size_t kMaxJsonKeyBytes = 512;
+constexpr size_t kMaxJsonValues = 1'000'000;
 
 std::string_view KindName(const MetadataValue& value) {
   static constexpr std::string_view kUntyped[] = {"null", "an empty array", "a nested array"};
@@ -76,6 +80,10 @@ class Flattener {
 
  private:
   Status Add(std::string key, dom::element element) {
+    if (key.size() > kMaxJsonKeyBytes) {
+      return Error(ErrorCode::kPayloadTooLarge, "the key '{}…' is longer than {} bytes",
+                   key.substr(0, 40), kMaxJsonKeyBytes);
+    }
     switch (element.type()) {
       case dom::element_type::OBJECT:
         return AddObject(key, dom::object(element));
@@ -139,6 +147,9 @@ class Flattener {
   }
 
   Status Insert(std::string key, MetadataValue value) {
+    if (metadata_.values().size() >= kMaxJsonValues) {
+      return Error(ErrorCode::kPayloadTooLarge, "more than {} values", kMaxJsonValues);
+    }
     if (metadata_.Insert(key, std::move(value))) return OkStatus();
     return Error(ErrorCode::kDataLoss, "the key '{}' appears twice", key);
   }

@@ -78,6 +78,17 @@ TEST(Metadata, HostileJsonIsRefused) {
   EXPECT_FALSE(Metadata::FromJson(deep).ok());
 }
 
+// A long key over many leaves would be copied into each of them.
+TEST(Metadata, ASmallDocumentCannotBecomeALargeMap) {
+  std::string leaves = "\"x\":1";
+  for (int i = 0; i < 1000; ++i) leaves += ",\"" + std::to_string(i) + "\":1";
+  const std::string amplified = "{\"" + std::string(100'000, 'k') + "\":{" + leaves + "}}";
+  EXPECT_EQ(Metadata::FromJson(amplified).status().code(), ErrorCode::kPayloadTooLarge);
+  std::string mixed = "{\"a\":[\"\"";
+  for (int i = 0; i < 1'000'001; ++i) mixed += ",1";
+  EXPECT_EQ(Metadata::FromJson(mixed + "]}").status().code(), ErrorCode::kPayloadTooLarge);
+}
+
 TEST(Metadata, StringsStayValidWhenTheMapMoves) {
   Metadata metadata = Parse(R"({"short": "ab", "list": ["c", "d"]})");
   const std::string_view before = *metadata.GetString("short");

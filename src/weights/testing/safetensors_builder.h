@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/align.h"
 #include "base/check.h"
 #include "base/json_writer.h"
 #include "tensor/dtype.h"
@@ -50,7 +51,12 @@ class SafetensorsBuilder {
   void AddTensor(std::string_view name, const Shape& shape, const std::vector<float>& values) {
     AddTensor(name, DType::kF32, shape, std::as_bytes(std::span(values)));
   }
-  std::string Build() const { return SafetensorsBytes(header_ + "}", data_); }
+  // The header is padded with spaces to eight bytes, as the format's own library does.
+  std::string Build() const {
+    std::string header = header_ + "}";
+    header.resize(AlignUp(header.size(), size_t{8}), ' ');
+    return SafetensorsBytes(header, data_);
+  }
   void Write(const std::filesystem::path& path) const {
     std::ofstream stream(path, std::ios::binary);
     stream << Build();
