@@ -41,7 +41,8 @@ Result<Url> ParseUrl(std::string_view text) {
   target = target.substr(0, target.find('#'));
 
   Url url;
-  url.target = (target.starts_with('/') ? "" : "/") + std::string(target);
+  if (!target.starts_with('/')) url.target.push_back('/');
+  url.target.append(target);
   size_t host_end = authority.rfind(':');
   if (authority.starts_with('[')) {
     const size_t close = authority.find(']');
