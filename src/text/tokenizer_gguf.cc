@@ -105,8 +105,10 @@ std::vector<MergeRule> MergesFromScores(const GgufTokenizerData& data,
   for (size_t id = 0; id < tokens.size(); ++id) {
     if (TypeOf(data, id) == GgufTokenType::kNormal) by_score.push_back(static_cast<int32_t>(id));
   }
-  std::stable_sort(by_score.begin(), by_score.end(), [&data](int32_t a, int32_t b) {
-    return data.scores[static_cast<size_t>(a)] > data.scores[static_cast<size_t>(b)];
+  std::sort(by_score.begin(), by_score.end(), [&data](int32_t a, int32_t b) {
+    const float score_a = data.scores[static_cast<size_t>(a)];
+    const float score_b = data.scores[static_cast<size_t>(b)];
+    return score_a != score_b ? score_a > score_b : a < b;
   });
   const MergeResolver resolver(tokens);
   std::vector<MergeRule> rules;
