@@ -1,0 +1,59 @@
+#pragma once
+// The integer arithmetic of sampling. The floating-point steps are single IEEE operations in a
+// fixed order, without fused multiply-adds, so scalar code, vector code and GPUs get the same
+// integers.
+
+#include <bit>
+#include <cstdint>
+
+namespace hayate::ops::sampling {
+
+// A mass is at most 2⁴⁰: 2²³ tokens add up without overflow, and what rounds to 0 would be drawn
+// less than once in 10¹² draws.
+inline constexpr int kMassBits = 40;
+inline constexpr uint64_t kFullMass = uint64_t{1} << kMassBits;
+
+inline constexpr float kLog2e = 1.44269504f;
+// Exponents below this round to mass 0.
+inline constexpr float kMinExponent = -41.0f;
+// Adding and subtracting it rounds a small float to the nearest integer.
+inline constexpr float kRoundToInteger = 12582912.0f;
+// 2^f on [−0.5, 0.5], highest power first; the constant term is 1, so that the highest logit has
+// exactly the full mass.
+inline constexpr float kPow2[7] = {1.54035304e-4f,
+                                   1.33335581e-3f,
+                                   9.61812911e-3f,
+                                   5.55041087e-2f,
+                                   2.40226507e-1f,
+                                   6.93147181e-1f,
+                                   1.0f};
+
+// x = (logit − highest) / temperature ≤ 0, or −∞.
+inline uint64_t Mass(float x) {
+  const float exponent = x * kLog2e;
+  if (!(exponent > kMinExponent)) return 0;
+  const float whole = (exponent + kRoundToInteger) - kRoundToInteger;
+  const float fraction = exponent - whole;
+  float power = kPow2[0];
+  for (int i = 1; i < 7; ++i) power = power * fraction + kPow2[i];
+  const int32_t bits = (static_cast<int32_t>(whole) + kMassBits + 127) << 23;
+  // Adding 2⁵² rounds to an integer and leaves it in the low bits.
+  const double mass = double{power * std::bit_cast<float>(bits)} + 0x1p52;
+  return std::bit_cast<uint64_t>(mass) - std::bit_cast<uint64_t>(0x1p52);
+}
+
+// The order of tokens as one integer: higher logits are larger, then lower ids. −0 equals 0.
+inline uint64_t KeyOf(float logit, int64_t id) {
+  const uint32_t bits = std::bit_cast<uint32_t>(logit + 0.0f);
+  const uint32_t ordered = bits ^ ((bits >> 31) != 0 ? 0xFFFFFFFFu : 0x80000000u);
+  return uint64_t{ordered} << 32 | (0xFFFFFFFFu - static_cast<uint32_t>(id));
+}
+inline int32_t IdOf(uint64_t key) {
+  return static_cast<int32_t>(0xFFFFFFFFu - static_cast<uint32_t>(key));
+}
+inline float LogitOf(uint64_t key) {
+  const uint32_t ordered = static_cast<uint32_t>(key >> 32);
+  return std::bit_cast<float>(ordered ^ ((ordered >> 31) != 0 ? 0x80000000u : 0xFFFFFFFFu));
+}
+
+}  // namespace hayate::ops::sampling
