@@ -1,10 +1,10 @@
 #include "weights/describe.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
 #include "base/json_writer.h"
+#include "weights/detail/utf8_cut.h"
 
 namespace hayate::weights {
 namespace {
@@ -12,19 +12,18 @@ namespace {
 constexpr size_t kMaxValueChars = 60;
 constexpr size_t kMaxTemplateChars = 160;
 
-// At most `max_chars` bytes, cut between code points, on one line.
+// The beginning of a text, on one line.
 std::string Shorten(std::string_view text, size_t max_chars) {
-  size_t length = std::min(text.size(), max_chars);
-  while (length < text.size() && length > 0 && (text[length] & 0xC0) == 0x80) --length;
+  const std::string_view head = detail::CutUtf8(text, max_chars);
   std::string line;
-  for (const char c : text.substr(0, length)) {
+  for (const char c : head) {
     if (c == '\n') {
       line += "\\n";
     } else {
       line += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
     }
   }
-  return length < text.size() ? line + "…" : line;
+  return head.size() < text.size() ? line + "…" : line;
 }
 
 std::string DescribeTokenizer(const Checkpoint& checkpoint) {

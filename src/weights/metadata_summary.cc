@@ -1,22 +1,15 @@
-#include <algorithm>
 #include <string>
 
 #include "base/error.h"
 #include "base/json_writer.h"
+#include "weights/detail/utf8_cut.h"
 #include "weights/metadata.h"
 
 namespace hayate::weights {
 namespace {
 
-// Cuts text to `max_chars` bytes between code points.
-std::string_view Cut(std::string_view text, size_t max_chars) {
-  size_t length = std::min(text.size(), max_chars);
-  while (length < text.size() && length > 0 && (text[length] & 0xC0) == 0x80) --length;
-  return text.substr(0, length);
-}
-
 std::string Literal(std::string_view text, size_t max_chars) {
-  const std::string_view head = Cut(text, max_chars);
+  const std::string_view head = detail::CutUtf8(text, max_chars);
   std::string quoted;
   AppendJsonString(quoted, head);
   return head.size() < text.size() ? quoted + "…" : quoted;
