@@ -5,9 +5,23 @@
 namespace hayate::http {
 namespace {
 
+// As find_first_of("\r\n", begin), which looks at one byte at a time: two memchr are far faster.
+// They look at a window at a time, so that a text full of one kind of line end is not searched to
+// its end for the other kind at every line.
+size_t FindLineEnd(std::string_view text, size_t begin) {
+  constexpr size_t kWindow = 512;
+  for (; begin < text.size(); begin += kWindow) {
+    const std::string_view window = text.substr(begin, kWindow);
+    const size_t lf = window.find('\n');
+    const size_t end = std::min(lf, window.substr(0, lf).find('\r'));
+    if (end != std::string_view::npos) return begin + end;
+  }
+  return std::string_view::npos;
+}
+
 void AppendData(std::string& out, std::string_view data) {
   while (true) {
-    const size_t end = data.find_first_of("\r\n");
+    const size_t end = FindLineEnd(data, 0);
     out.append("data: ").append(data.substr(0, end)).push_back('\n');
     if (end == std::string_view::npos) break;
     data.remove_prefix(data.substr(end).starts_with("\r\n") ? end + 2 : end + 1);
@@ -46,7 +60,7 @@ bool SseParser::TakeLine(std::string_view& line) {
     if (buffer_[offset_] == '\n') ++offset_;
     searched_ = std::max(searched_, offset_);
   }
-  const size_t end = buffer_.find_first_of("\r\n", searched_);
+  const size_t end = FindLineEnd(buffer_, searched_);
   if (end == std::string::npos) {
     searched_ = buffer_.size();
     return false;
