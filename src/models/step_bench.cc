@@ -1,0 +1,79 @@
+// Time of a step of the default model: decode of B sequences at a context of 512 tokens, and
+// prefill of 512 tokens, on 1 and 2 ranks. Needs the model (models/testing/default_model.h).
+
+#include <benchmark/benchmark.h>
+
+#include <numeric>
+
+#include "base/clock.h"
+#include "models/testing/default_model.h"
+#include "models/testing/model_runner.h"
+
+namespace hayate::models {
+namespace {
+
+using testing::ModelRunner;
+
+std::unique_ptr<ModelRunner> MakeRunner(benchmark::State& state,
+                                        const weights::Checkpoint& checkpoint) {
+  auto runner = ModelRunner::Create(checkpoint, {.num_ranks = static_cast<int>(state.range(0)),
+                                                 .precision = ops::MatmulPrecision::kFast,
+                                                 .kv_dtype = DType::kF16,
+                                                 .page_tokens = 32,
+                                                 .max_context = 1024,
+                                                 .num_pages = 600,
+                                                 .max_tokens = 512,
+                                                 .pin = true});
+  return std::move(runner).value();
+}
+
+std::vector<int32_t> Tokens(int count) {
+  std::vector<int32_t> tokens(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) tokens[static_cast<size_t>(i)] = (i * 7919) % 40000;
+  return tokens;
+}
+
+// Times `steps` repetitions of the step that the runner last did.
+void TimeSteps(benchmark::State& state, ModelRunner& runner, int steps, int tokens_per_step) {
+  const SteadyClock clock;
+  runner.Repeat(steps / 4 + 1);
+  for (auto _ : state) {
+    const int64_t begin = clock.NowNs();
+    runner.Repeat(steps);
+    state.SetIterationTime(static_cast<double>(clock.NowNs() - begin) * 1e-9);
+  }
+  const double steps_done = static_cast<double>(state.iterations()) * steps;
+  state.counters["ms_per_step"] = benchmark::Counter(
+      steps_done * 1e-3, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["tokens_per_s"] =
+      benchmark::Counter(steps_done * tokens_per_step, benchmark::Counter::kIsRate);
+}
+
+void Decode(benchmark::State& state) {
+  const auto path = testing::DefaultModelPath();
+  if (!path) return state.SkipWithError("no default model");
+  const auto checkpoint = weights::Checkpoint::Open(*path).value();
+  auto runner = MakeRunner(state, checkpoint);
+  const int batch = static_cast<int>(state.range(1));
+  std::vector<testing::RunnerRow> rows;
+  for (int b = 0; b < batch; ++b) {
+    runner->Step({{b, Tokens(511)}});
+    rows.push_back({b, {100 + b}});
+  }
+  runner->Step(rows);
+  TimeSteps(state, *runner, 64, batch);
+}
+BENCHMARK(Decode)->ArgNames({"ranks", "batch"})->ArgsProduct({{1, 2}, {1, 8, 32}})->UseManualTime();
+
+void Prefill(benchmark::State& state) {
+  const auto path = testing::DefaultModelPath();
+  if (!path) return state.SkipWithError("no default model");
+  const auto checkpoint = weights::Checkpoint::Open(*path).value();
+  auto runner = MakeRunner(state, checkpoint);
+  runner->Step({{0, Tokens(512)}});
+  TimeSteps(state, *runner, 2, 512);
+}
+BENCHMARK(Prefill)->ArgName("ranks")->Arg(1)->Arg(2)->UseManualTime();
+
+}  // namespace
+}  // namespace hayate::models
