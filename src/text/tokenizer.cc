@@ -44,23 +44,28 @@ std::string BytesOfToken(const TokenizerSpec& spec, const Bpe& bpe, int32_t id) 
   return bytes;
 }
 
-Status CheckSpec(const TokenizerSpec& spec) {
-  if (spec.bpe.tokens.empty()) return Error(ErrorCode::kInvalidArgument, "the vocabulary is empty");
-  const auto check = [](std::string_view what, int32_t id) {
-    if (id >= 0 && static_cast<size_t>(id) < Tokenizer::kMaxVocabSize) return OkStatus();
-    return Error(ErrorCode::kInvalidArgument, "{}: id {} is not in [0, {})", what, id,
+Status CheckId(std::string_view what, int32_t id, size_t end) {
+  if (id >= 0 && static_cast<size_t>(id) < end) return OkStatus();
+  return Error(ErrorCode::kInvalidArgument, "{}: id {} is not in [0, {})", what, id, end);
+}
+
+// One past the largest id of the spec; every id in it is checked.
+Result<size_t> CheckedVocabSize(const TokenizerSpec& spec) {
+  size_t size = spec.bpe.tokens.size();
+  if (size == 0 || size > Tokenizer::kMaxVocabSize) {
+    return Error(ErrorCode::kInvalidArgument, "a vocabulary of {} tokens, not 1 to {}", size,
                  Tokenizer::kMaxVocabSize);
-  };
-  RETURN_IF_ERROR(check(
-      "vocabulary", static_cast<int32_t>(std::min<size_t>(spec.bpe.tokens.size() - 1, INT32_MAX))));
-  for (const AddedToken& token : spec.added_tokens) {
-    RETURN_IF_ERROR(check("added token '" + token.content + "'", token.id));
   }
-  for (const int32_t id : spec.prefix_ids) RETURN_IF_ERROR(check("prefix", id));
-  for (const int32_t id : spec.suffix_ids) RETURN_IF_ERROR(check("suffix", id));
-  if (spec.bos_id) RETURN_IF_ERROR(check("bos", *spec.bos_id));
-  if (spec.eos_id) RETURN_IF_ERROR(check("eos", *spec.eos_id));
-  return OkStatus();
+  for (const AddedToken& token : spec.added_tokens) {
+    RETURN_IF_ERROR(
+        CheckId("added token '" + token.content + "'", token.id, Tokenizer::kMaxVocabSize));
+    size = std::max(size, static_cast<size_t>(token.id) + 1);
+  }
+  for (const int32_t id : spec.prefix_ids) RETURN_IF_ERROR(CheckId("prefix", id, size));
+  for (const int32_t id : spec.suffix_ids) RETURN_IF_ERROR(CheckId("suffix", id, size));
+  if (spec.bos_id) RETURN_IF_ERROR(CheckId("bos", *spec.bos_id, size));
+  if (spec.eos_id) RETURN_IF_ERROR(CheckId("eos", *spec.eos_id, size));
+  return size;
 }
 
 }  // namespace
@@ -101,15 +106,11 @@ Tokenizer::Tokenizer(std::unique_ptr<const Parts> parts) : parts_(std::move(part
 Tokenizer::~Tokenizer() = default;
 
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::Create(TokenizerSpec spec) {
-  RETURN_IF_ERROR(CheckSpec(spec));
+  ASSIGN_OR_RETURN(const size_t vocab_size, CheckedVocabSize(spec));
   ASSIGN_OR_RETURN(Bpe bpe, Bpe::Create(spec.bpe, spec.decoder.space_marker));
   ASSIGN_OR_RETURN(Normalizer normalizer, Normalizer::Create(spec.normalizer));
   ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer, PreTokenizer::Create(spec.pre_tokenizer));
 
-  size_t vocab_size = spec.bpe.tokens.size();
-  for (const AddedToken& token : spec.added_tokens) {
-    vocab_size = std::max(vocab_size, static_cast<size_t>(token.id) + 1);
-  }
   std::vector<std::string> token_bytes(vocab_size);
   std::vector<bool> is_special(vocab_size);
   for (size_t id = 0; id < spec.bpe.tokens.size(); ++id) {

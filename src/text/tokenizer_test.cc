@@ -213,13 +213,16 @@ TEST(Tokenizer, RefusesSpecsThatDoNotHoldTogether) {
   const auto message = [](TokenizerSpec spec) {
     return Tokenizer::Create(std::move(spec)).status().message();
   };
-  EXPECT_THAT(message({}), HasSubstr("vocabulary is empty"));
+  EXPECT_THAT(message({}), HasSubstr("vocabulary of 0 tokens"));
   TokenizerSpec spec = testing::ByteLevelSpec({});
   spec.bpe.merges = {{1, 2, 999, 0}};
   EXPECT_THAT(message(spec), HasSubstr("merge 0"));
   spec = testing::ByteLevelSpec({});
   spec.added_tokens = {{.content = "x", .id = -1}};
   EXPECT_THAT(message(spec), HasSubstr("added token 'x'"));
+  spec = testing::ByteLevelSpec({});
+  spec.prefix_ids = {256};
+  EXPECT_THAT(message(spec), HasSubstr("prefix: id 256 is not in [0, 256)"));
   spec = testing::ByteLevelSpec({});
   spec.pre_tokenizer = {SplitText{"(a"}};
   EXPECT_THAT(message(spec), HasSubstr("pattern '(a'"));

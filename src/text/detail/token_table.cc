@@ -11,12 +11,12 @@ TokenTable::TokenTable(size_t num_tokens)
     : slots_(NumSlots(num_tokens)), mask_(static_cast<uint32_t>(slots_.size() - 1)) {}
 
 void TokenTable::Insert(std::string_view bytes, int32_t id) {
-  const uint32_t hash = Hash(bytes);
-  uint32_t i = hash & mask_;
+  const uint64_t head = Head(bytes);
+  uint32_t i = Start(bytes, head);
   for (; slots_[i].id != kNoToken; i = (i + 1) & mask_) {
-    if (std::string_view(slots_[i].data, slots_[i].size) == bytes) return;
+    if (slots_[i].Holds(bytes, head)) return;
   }
-  slots_[i] = {bytes.data(), static_cast<uint32_t>(bytes.size()), hash, id};
+  slots_[i] = {head, bytes.data(), static_cast<uint32_t>(bytes.size()), id};
 }
 
 MergeTable::MergeTable(const std::vector<MergeRule>& rules)

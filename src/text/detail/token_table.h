@@ -24,54 +24,59 @@ class TokenTable {
   void Insert(std::string_view bytes, int32_t id);
 
   int32_t Find(std::string_view bytes) const {
-    const uint32_t hash = Hash(bytes);
-    for (uint32_t i = hash & mask_;; i = (i + 1) & mask_) {
+    const uint64_t head = Head(bytes);
+    for (uint32_t i = Start(bytes, head);; i = (i + 1) & mask_) {
       const Slot& slot = slots_[i];
-      if (slot.id == kNoToken) return kNoToken;
-      if (slot.hash == hash && slot.size == bytes.size() &&
-          std::memcmp(slot.data, bytes.data(), bytes.size()) == 0) {
-        return slot.id;
-      }
+      if (slot.id == kNoToken || slot.Holds(bytes, head)) return slot.id;
     }
   }
 
  private:
+  // Tokens of up to 8 bytes, nearly all that prose meets, are compared by `head` and `size` alone.
   struct Slot {
+    uint64_t head = 0;
     const char* data = nullptr;
     uint32_t size = 0;
-    uint32_t hash = 0;
     int32_t id = kNoToken;
+
+    bool Holds(std::string_view bytes, uint64_t bytes_head) const {
+      return head == bytes_head && size == bytes.size() &&
+             (size <= 8 || std::memcmp(data + 8, bytes.data() + 8, size - 8) == 0);
+    }
   };
+
+  // The first 8 bytes, or a number that tells all shorter strings of one length apart.
+  static uint64_t Head(std::string_view bytes) {
+    const char* p = bytes.data();
+    const size_t n = bytes.size();
+    const auto byte = [p](size_t i) { return uint64_t{static_cast<unsigned char>(p[i])}; };
+    if (n >= 8) return Load<uint64_t>(p);
+    if (n >= 4) return uint64_t{Load<uint32_t>(p + n - 4)} << 32 | Load<uint32_t>(p);
+    if (n == 0) return 0;
+    return byte(0) | byte(n / 2) << 8 | byte(n - 1) << 16;
+  }
+
+  uint32_t Start(std::string_view bytes, uint64_t head) const {
+    constexpr uint64_t kPrime1 = 0x9E3779B97F4A7C15, kPrime2 = 0xD6E8FEB86659FD93;
+    const size_t n = bytes.size();
+    uint64_t state = Mix(head ^ n * kPrime2, kPrime1);
+    for (size_t i = 8; i + 8 < n; i += 8) {
+      state = Mix(state ^ Load<uint64_t>(bytes.data() + i), kPrime1);
+    }
+    if (n > 8) state = Mix(state ^ Load<uint64_t>(bytes.data() + n - 8), kPrime1);
+    return static_cast<uint32_t>(state) & mask_;
+  }
+
+  template <typename T>
+  static T Load(const char* p) {
+    T value;
+    std::memcpy(&value, p, sizeof(T));
+    return value;
+  }
 
   static uint64_t Mix(uint64_t a, uint64_t b) {
     const auto product = static_cast<unsigned __int128>(a) * b;
     return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
-  }
-
-  // Reads 8 bytes at a time, the last 8 overlapping.
-  static uint32_t Hash(std::string_view bytes) {
-    constexpr uint64_t kPrime1 = 0x9E3779B97F4A7C15, kPrime2 = 0xD6E8FEB86659FD93;
-    const char* p = bytes.data();
-    const size_t n = bytes.size();
-    uint64_t state = kPrime2 ^ n;
-    uint64_t last = 0;
-    if (n >= 8) {
-      for (size_t i = 0; i + 8 < n; i += 8) {
-        uint64_t word;
-        std::memcpy(&word, p + i, 8);
-        state = Mix(state ^ word, kPrime1);
-      }
-      std::memcpy(&last, p + n - 8, 8);
-    } else if (n >= 4) {
-      uint32_t low, high;
-      std::memcpy(&low, p, 4);
-      std::memcpy(&high, p + n - 4, 4);
-      last = uint64_t{high} << 32 | low;
-    } else if (n > 0) {
-      const auto byte = [p](size_t i) { return uint64_t{static_cast<unsigned char>(p[i])}; };
-      last = byte(0) | byte(n / 2) << 8 | byte(n - 1) << 16;
-    }
-    return static_cast<uint32_t>(Mix(state ^ last, kPrime1));
   }
 
   std::vector<Slot> slots_;
