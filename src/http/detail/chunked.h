@@ -18,8 +18,6 @@ class ChunkedDecoder {
   // it, a view into `in`. Call again while `in` is not empty and state() is kNeedMore.
   std::string_view Take(std::string_view& in);
   State state() const { return state_; }
-  // Bytes of the current chunk that are still to come: a hint for limits.
-  uint64_t chunk_remaining() const { return remaining_; }
 
  private:
   // Bounds size lines with their extensions, and the trailers together.

@@ -233,7 +233,7 @@ void ClientConnection::Fail(ErrorCode code, std::string_view what) {
 
 void ClientConnection::SetTimeout(std::chrono::milliseconds timeout, std::string_view waiting_for) {
   waiting_for_ = waiting_for;
-  timer_.Set(loop_.now_ns() + std::chrono::nanoseconds(timeout).count());
+  timer_.Set(loop_.After(timeout));
 }
 
 }  // namespace hayate::http

@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "http/detail/response_format.h"
@@ -11,17 +12,7 @@
 namespace hayate::http {
 namespace {
 
-constexpr int64_t kLingerNs = 1'000'000'000;
-// Reads and requests of one connection in one turn; the rest waits so that others get theirs.
-constexpr int kMaxStepsPerTurn = 32;
-// While more than this is unsent, pipelined requests are not begun.
-constexpr size_t kMaxPipelinedOutput = 64 << 10;
-// A Content-Length is a claim: memory beyond this is taken as bytes arrive.
-constexpr size_t kMaxBodyReserve = 256 << 10;
-
-int64_t ToNs(std::chrono::milliseconds duration) {
-  return std::chrono::nanoseconds(duration).count();
-}
+constexpr std::chrono::milliseconds kLinger{1000};
 
 }  // namespace
 
@@ -38,7 +29,7 @@ Connection::~Connection() {
 bool Connection::Start() {
   constexpr uint32_t kEvents = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   if (!shard_.loop().Watch(socket_.fd(), kEvents, this).ok()) return false;
-  SetReadDeadline(shard_.loop().now_ns() + ToNs(shard_.options().header_timeout));
+  SetReadDeadline(shard_.loop().After(shard_.options().header_timeout));
   return true;
 }
 
@@ -59,151 +50,6 @@ void Connection::OnTurnEnd() {
   Advance();
   if (state_ != State::kClosed) Flush();
   in_turn_end_ = false;
-}
-
-void Connection::Advance() {
-  for (int step = 0; step < kMaxStepsPerTurn; ++step) {
-    bool progress = false;
-    if (state_ == State::kReadHead)
-      progress = StepHead();
-    else if (state_ == State::kReadBody)
-      progress = StepBody();
-    else if (state_ == State::kLingering)
-      progress = StepLinger();
-    if (!progress) return;
-  }
-  shard_.loop().RequestTurnEnd(this);
-}
-
-bool Connection::StepHead() {
-  if (output_.pending() > kMaxPipelinedOutput) return false;  // goes on when it is flushed
-  const size_t limit = shard_.options().max_header_bytes;
-  switch (scanner_.Scan(input_)) {
-    case HeadScanner::Outcome::kMalformed:
-      Refuse(400, "header line does not end with CR LF");
-      return false;
-    case HeadScanner::Outcome::kComplete:
-      if (scanner_.head_bytes() > limit) break;
-      BeginRequest(scanner_.head_bytes());
-      return true;
-    case HeadScanner::Outcome::kNeedMore: {
-      if (input_.size() > limit) break;
-      std::string_view bytes;
-      if (!ReadMore(bytes)) return false;
-      if (input_.empty()) {
-        SetReadDeadline(shard_.loop().now_ns() + ToNs(shard_.options().header_timeout));
-      }
-      input_.append(bytes);
-      return true;
-    }
-  }
-  Refuse(431, "request header too large");
-  return false;
-}
-
-// False when nothing came; the connection may then be closed.
-bool Connection::ReadMore(std::string_view& bytes) {
-  if (!read_ready_) return false;
-  const std::span<char> scratch = shard_.scratch();
-  const IoResult result = socket_.Read(scratch);
-  switch (result.kind) {
-    case IoResult::Kind::kOk:
-      // A short read emptied the socket: the next byte is a new edge. Only a FIN behind it is not.
-      if (result.num_bytes < scratch.size() && !peer_closed_) read_ready_ = false;
-      bytes = std::string_view(scratch.data(), result.num_bytes);
-      return true;
-    case IoResult::Kind::kWouldBlock:
-      read_ready_ = false;
-      return false;
-    case IoResult::Kind::kEnd:
-      if (state_ != State::kReadHead || output_.pending() == 0) {
-        Close();
-      } else {
-        state_ = State::kFlushing;
-      }
-      return false;
-    case IoResult::Kind::kError:
-      Close();
-      return false;
-  }
-  return false;
-}
-
-void Connection::BeginRequest(size_t head_bytes) {
-  head_text_.assign(input_, 0, head_bytes);
-  input_.erase(0, head_bytes);
-  scanner_.Reset();
-  keep_alive_ = false;  // until the head is known to be sound
-  if (const ParseError error = ParseRequestHead(head_text_, head_)) {
-    return Refuse(error.status, error.reason);
-  }
-  if (head_.content_length > shard_.options().max_body_bytes) {
-    return Refuse(413, "request body too large");
-  }
-  keep_alive_ = head_.keep_alive;
-  if (head_.framing == BodyFraming::kNone) return Dispatch();
-
-  state_ = State::kReadBody;
-  body_remaining_ = head_.content_length;
-  decoder_ = ChunkedDecoder();
-  body_.reserve(std::min<size_t>(head_.content_length + kBodyPadding, kMaxBodyReserve));
-  SetReadDeadline(shard_.loop().now_ns() + ToNs(shard_.options().body_timeout));
-  if (head_.expects_continue && input_.empty()) {
-    output_.bytes().append("HTTP/1.1 100 Continue\r\n\r\n");
-    NeedTurnEnd();
-  }
-}
-
-bool Connection::StepBody() {
-  std::string_view bytes = input_;
-  const bool buffered = !bytes.empty();
-  if (!buffered && !ReadMore(bytes)) return false;
-  const size_t available = bytes.size();
-  // TakeBody may answer, and an answer may refuse: input_ is settled first.
-  const std::string held = buffered ? std::exchange(input_, {}) : std::string();
-  if (buffered) bytes = held;
-  TakeBody(bytes);
-  if (state_ == State::kReadBody) {
-    const bool complete = head_.framing == BodyFraming::kLength
-                              ? body_remaining_ == 0
-                              : decoder_.state() == ChunkedDecoder::State::kDone;
-    input_.assign(bytes);
-    if (complete) Dispatch();
-  }
-  return available > 0;
-}
-
-void Connection::TakeBody(std::string_view& bytes) {
-  if (head_.framing == BodyFraming::kLength) {
-    const auto count = static_cast<size_t>(std::min<uint64_t>(body_remaining_, bytes.size()));
-    body_.append(bytes.substr(0, count));
-    bytes.remove_prefix(count);
-    body_remaining_ -= count;
-    return;
-  }
-  while (!bytes.empty() && decoder_.state() == ChunkedDecoder::State::kNeedMore) {
-    const std::string_view data = decoder_.Take(bytes);
-    if (body_.size() + data.size() > shard_.options().max_body_bytes) {
-      return Refuse(413, "request body too large");
-    }
-    body_.append(data);
-  }
-  if (decoder_.state() == ChunkedDecoder::State::kMalformed) Refuse(400, "malformed chunk");
-}
-
-void Connection::Dispatch() {
-  state_ = State::kResponding;
-  SetReadDeadline(Timer::kNever);
-  body_.reserve(body_.size() + kBodyPadding);
-  exchange_ = std::make_shared<Exchange>();
-  exchange_->connection = this;
-  Request request{head_.method,     head_.path,     head_.query, HeaderView(head_.headers),
-                  std::move(body_), shard_.thread()};
-  send_body_ = head_.method != "HEAD";
-  shard_.handler()(request, ResponseWriter(exchange_));
-  body_ = std::string();
-  head_text_ = std::string();
-  if (state_ == State::kResponding && peer_closed_) Abort();
 }
 
 void Connection::Refuse(int status, std::string_view reason) {
@@ -282,9 +128,10 @@ void Connection::FinishResponse() {
   }
   if (keep_alive_ && !shard_.draining()) {
     state_ = State::kReadHead;
+    if (input_.empty()) input_ = std::string();  // an idle connection keeps no memory
     const auto& options = shard_.options();
     const auto wait = input_.empty() ? options.idle_timeout : options.header_timeout;
-    SetReadDeadline(shard_.loop().now_ns() + ToNs(wait));
+    SetReadDeadline(shard_.loop().After(wait));
   } else {
     state_ = State::kFlushing;
     SetReadDeadline(Timer::kNever);
@@ -308,7 +155,7 @@ void Connection::Flush() {
       case OutputBuffer::Outcome::kBlocked:
         write_blocked_ = true;
         if (num_written > 0 || write_deadline_ns_ == Timer::kNever) {
-          SetWriteDeadline(shard_.loop().now_ns() + ToNs(shard_.options().write_timeout));
+          SetWriteDeadline(shard_.loop().After(shard_.options().write_timeout));
         }
         return;
       case OutputBuffer::Outcome::kDrained:
@@ -333,13 +180,8 @@ void Connection::BeginLinger() {
   state_ = State::kLingering;
   input_ = std::string();
   read_ready_ = true;
-  SetReadDeadline(shard_.loop().now_ns() + kLingerNs);
+  SetReadDeadline(shard_.loop().After(kLinger));
   shard_.loop().RequestTurnEnd(this);
-}
-
-bool Connection::StepLinger() {
-  std::string_view dropped;
-  return ReadMore(dropped);
 }
 
 void Connection::Drain() {

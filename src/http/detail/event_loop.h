@@ -9,6 +9,7 @@
 // later in the same turn never meets a dangling pointer.
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -80,6 +81,8 @@ class EventLoop {
 
   // Monotonic time, read once per turn.
   int64_t now_ns() const { return now_ns_; }
+  // The deadline that far from now_ns().
+  int64_t After(std::chrono::nanoseconds delay) const { return now_ns_ + delay.count(); }
   // For work begun between two RunUntil().
   void RefreshNow();
 

@@ -1,6 +1,6 @@
 #pragma once
 // What a Connection and the ResponseWriter of its current request share. Owner: the connection's
-// loop thread, so the count behind the shared_ptr is the only thing that needs no care.
+// loop thread.
 
 #include <functional>
 

@@ -106,6 +106,7 @@ ParseError ReadFact(const Header& field, FieldFacts& facts) {
 
 ParseError ParseFields(std::string_view rest, std::vector<Header>& headers, FieldFacts& facts) {
   headers.clear();
+  headers.reserve(16);  // what clients send fits
   for (std::string_view line = TakeLine(rest); !line.empty(); line = TakeLine(rest)) {
     if (line[0] == ' ' || line[0] == '\t') return {400, "folded header line"};
     if (headers.size() == kMaxHeaderFields) return {431, "too many header fields"};

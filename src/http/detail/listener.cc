@@ -63,12 +63,12 @@ void Listener::Place(Socket socket) {
 // Out of descriptors: the connections wait in the kernel's backlog instead of spinning the loop.
 void Listener::Pause() {
   loop_.Unwatch(socket_.fd());
-  resume_timer_.Set(loop_.now_ns() + kPauseNs);
+  resume_timer_.Set(loop_.After(kPause));
 }
 
 void Listener::Resume() {
   if (const Status status = loop_.Watch(socket_.fd(), EPOLLIN, this); !status.ok()) {
-    resume_timer_.Set(loop_.now_ns() + kPauseNs);
+    resume_timer_.Set(loop_.After(kPause));
   }
 }
 

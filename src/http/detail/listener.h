@@ -1,6 +1,7 @@
 #pragma once
 // Accepts connections on the first IoThread and deals them out to the least loaded one.
 
+#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -23,7 +24,7 @@ class Listener final : public Watcher {
  private:
   static constexpr int kBacklog = 1024;
   static constexpr int kMaxAcceptsPerTurn = 64;
-  static constexpr int64_t kPauseNs = 100'000'000;
+  static constexpr std::chrono::milliseconds kPause{100};
 
   void Place(Socket socket);
   void Pause();

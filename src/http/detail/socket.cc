@@ -1,6 +1,5 @@
 #include "http/detail/socket.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -106,16 +105,6 @@ uint16_t Socket::LocalPort() const {
     return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
   }
   return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
-}
-
-std::string Socket::PeerAddress() const {
-  sockaddr_storage address{};
-  socklen_t size = sizeof(address);
-  char host[NI_MAXHOST];
-  auto* raw = reinterpret_cast<sockaddr*>(&address);
-  if (getpeername(fd_, raw, &size) != 0) return {};
-  if (getnameinfo(raw, size, host, sizeof(host), nullptr, 0, NI_NUMERICHOST) != 0) return {};
-  return host;
 }
 
 }  // namespace hayate::http

@@ -46,8 +46,6 @@ class Socket {
   void Close();
 
   uint16_t LocalPort() const;
-  // Numeric peer address, empty when it is gone.
-  std::string PeerAddress() const;
   int fd() const { return fd_; }
   bool open() const { return fd_ >= 0; }
 
