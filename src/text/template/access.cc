@@ -200,7 +200,10 @@ Result<Value> GetSlice(State& state, const Value& object, const Value* start, co
   const Sequence& sequence = object.sequence();
   ASSIGN_OR_RETURN(const SliceBounds bounds,
                    ResolveSlice(static_cast<int64_t>(sequence.items.size()), start, stop, step));
-  Sequence slice{.type = sequence.type, .items = {}, .label = sequence.label};
+  // A range's slice is no longer lazy, so it may as well be a list.
+  const bool is_tuple = sequence.type == SequenceType::kTuple;
+  Sequence slice{
+      .type = is_tuple ? SequenceType::kTuple : SequenceType::kList, .items = {}, .label = {}};
   ForEachIndex(bounds, [&](size_t i) { slice.items.push_back(sequence.items[i]); });
   return state.NewSequence(std::move(slice));
 }

@@ -102,10 +102,12 @@ Result<bool> Contains(State& state, const Value& container, const Value& item) {
     RETURN_IF_ERROR(state.Step(static_cast<int64_t>(container.string().size() / 256)));
     return FindText(container.string(), item.string()) != std::string_view::npos;
   }
+  const bool is_keys =
+      container.is_dict() || (container.is_sequence() && container.sequence().label == "dict_keys");
+  if (is_keys && !IsHashable(item)) {
+    return Error(ErrorCode::kInvalidArgument, "{} cannot be a dict's key", item.type_name());
+  }
   if (container.is_dict()) {
-    if (item.is_sequence() || item.is_dict()) {
-      return Error(ErrorCode::kInvalidArgument, "{} cannot be a dict's key", item.type_name());
-    }
     return container.dict().Find(item) != nullptr;
   }
   if (container.is_sequence()) {

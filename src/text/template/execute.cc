@@ -81,11 +81,11 @@ Result<std::shared_ptr<const Sequence>> Interpreter::LoopItems(const For& node, 
 
 Result<Interpreter::Flow> Interpreter::Run(const For& node, Position position, Frame& frame) {
   ASSIGN_OR_RETURN(const auto items, LoopItems(node, position, frame));
-  if (items->items.empty()) return ExecuteBody(node.otherwise, frame);
   ASSIGN_OR_RETURN(const Value loop_value,
                    Located(position, state_.NewObject({Loop{.items = items, .last_changed = {}}})));
   Loop& loop = *loop_value.object().As<Loop>();
   Frame reused{&frame, {}};
+  bool completed_a_turn = false;
   for (const Value& item : items->items) {
     RETURN_IF_ERROR(Located(position, state_.Step()));
     Frame* turn = &reused;
@@ -97,9 +97,13 @@ Result<Interpreter::Flow> Interpreter::Run(const For& node, Position position, F
     RETURN_IF_ERROR(AssignTo(node.target, item, *turn));
     ASSIGN_OR_RETURN(const Flow flow, ExecuteBody(node.body, *turn));
     if (flow == Flow::kBreak) break;
+    completed_a_turn = completed_a_turn || flow == Flow::kNormal;
     ++loop.index0;
   }
-  return Flow::kNormal;
+  // As in jinja2, a turn that break or continue cut short does not count.
+  if (completed_a_turn || node.otherwise.empty()) return Flow::kNormal;
+  ASSIGN_OR_RETURN(Frame* const otherwise, NewFrame(&frame));
+  return ExecuteBody(node.otherwise, *otherwise);
 }
 
 Status Interpreter::AssignTo(const Target& target, Value value, Frame& frame) {

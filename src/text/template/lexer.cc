@@ -271,6 +271,9 @@ class Lexer {
       }
     }
     TakeDigits(digits, IsAsciiDigit);
+    if (digits[0] == '0' && digits.find_first_not_of('0') != std::string::npos && !At(".")) {
+      return Fail("a decimal number starts with zero");
+    }
     // `x.0.1` is two subscripts, no fraction.
     const bool after_dot = begin > 0 && source_[begin - 1] == '.';
     const bool is_float = !after_dot && TakeFraction(digits);

@@ -46,7 +46,7 @@ Result<Value> DictGet(State&, const Value& self, const Arguments& arguments) {
   }
   ASSIGN_OR_RETURN(const auto bound, Bind<2>(arguments, {"key", "default"}));
   ASSIGN_OR_RETURN(const Value* key, RequiredArgument(bound[0], "key"));
-  if (key->is_sequence() || key->is_dict()) {
+  if (!IsHashable(*key)) {
     return Error(ErrorCode::kInvalidArgument, "{} cannot be a dict's key", key->type_name());
   }
   if (const Value* found = self.dict().Find(*key)) return *found;

@@ -13,6 +13,12 @@ Result<Value> NewIterator(State& state, std::vector<Value> items) {
   return state.NewSequence({SequenceType::kIterator, std::move(items), ""});
 }
 
+// What these filters walk: nothing where the input is false (None, 0), as jinja2 has it.
+Result<std::shared_ptr<const Sequence>> Walk(State& state, const Value& value) {
+  if (!value.truthy()) return std::make_shared<const Sequence>();
+  return Iterate(state, value);
+}
+
 // The arguments after the first `count` positional ones.
 Arguments After(const Arguments& arguments, size_t count) {
   const auto begin = arguments.positional.begin() + static_cast<ptrdiff_t>(count);
@@ -42,7 +48,7 @@ Result<Value> MapAttribute(State& state, const Sequence& items, const Arguments&
 
 // map('filter', arguments…)
 Result<Value> Map(State& state, const Value& value, const Arguments& arguments) {
-  ASSIGN_OR_RETURN(const auto items, Iterate(state, value));
+  ASSIGN_OR_RETURN(const auto items, Walk(state, value));
   if (arguments.positional.empty()) {
     for (const auto& [name, unused] : arguments.keyword) {
       if (name == "attribute") return MapAttribute(state, *items, arguments);
@@ -69,7 +75,7 @@ enum class Keep { kPassing, kFailing };
 
 template <Keep keep>
 Result<Value> Select(State& state, const Value& value, const Arguments& arguments) {
-  ASSIGN_OR_RETURN(const auto items, Iterate(state, value));
+  ASSIGN_OR_RETURN(const auto items, Walk(state, value));
   std::vector<Value> kept;
   for (const Value& item : items->items) {
     RETURN_IF_ERROR(state.Step());
@@ -85,7 +91,7 @@ Result<Value> SelectAttribute(State& state, const Value& value, const Arguments&
     return Error(ErrorCode::kInvalidArgument, "needs the name of an attribute");
   }
   ASSIGN_OR_RETURN(const AttributePath path, AttributePath::Parse(arguments.positional[0]));
-  ASSIGN_OR_RETURN(const auto items, Iterate(state, value));
+  ASSIGN_OR_RETURN(const auto items, Walk(state, value));
   std::vector<Value> kept;
   for (const Value& item : items->items) {
     RETURN_IF_ERROR(state.Step());

@@ -15,9 +15,12 @@ Result<SortKey> SortKey::ByAttribute(const Value* case_sensitive, const Value* a
 
 Result<SortKey> SortKey::ByAttributes(const Value* case_sensitive, const Value* attribute) {
   if (attribute == nullptr || !attribute->is_string()) {
-    return ByAttribute(case_sensitive, attribute);
+    ASSIGN_OR_RETURN(SortKey key, ByAttribute(case_sensitive, attribute));
+    key.makes_lists_ = true;
+    return key;
   }
   SortKey key(TruthArgument(case_sensitive, false) ? CaseRule::kSensitive : CaseRule::kIgnored);
+  key.makes_lists_ = true;
   std::string_view rest = attribute->string();
   while (true) {
     const std::string_view name = rest.substr(0, rest.find(','));
@@ -35,14 +38,16 @@ Result<Value> SortKey::Fold(State& state, Value value) const {
 
 Result<Value> SortKey::Of(State& state, const Value& item) const {
   RETURN_IF_ERROR(state.Step());
-  if (paths_.empty()) return Fold(state, item);
   std::vector<Value> parts;
   for (const AttributePath& path : paths_) {
     ASSIGN_OR_RETURN(Value part, path.Get(state, item));
-    ASSIGN_OR_RETURN(part, Fold(state, std::move(part)));
     parts.push_back(std::move(part));
   }
-  if (parts.size() == 1) return std::move(parts[0]);
+  if (paths_.empty()) parts.push_back(item);
+  for (Value& part : parts) {
+    ASSIGN_OR_RETURN(part, Fold(state, std::move(part)));
+  }
+  if (!makes_lists_) return std::move(parts[0]);
   return state.NewList(std::move(parts));
 }
 

@@ -17,7 +17,8 @@ class SortKey {
   explicit SortKey(CaseRule case_rule) : case_rule_(case_rule) {}
   // From the arguments `case_sensitive` and `attribute` of a filter; both may be null.
   static Result<SortKey> ByAttribute(const Value* case_sensitive, const Value* attribute);
-  // The same where `attribute` may name several, with commas between them.
+  // For sort: `attribute` may name several, with commas between them. The keys are lists then,
+  // which compare even where their items have no order but are equal (None with None).
   static Result<SortKey> ByAttributes(const Value* case_sensitive, const Value* attribute);
 
   Result<Value> Of(State& state, const Value& item) const;
@@ -27,7 +28,8 @@ class SortKey {
   Result<Value> Fold(State& state, Value value) const;
 
   CaseRule case_rule_;
-  std::vector<AttributePath> paths_;  // none: the item itself; several: a list of them
+  std::vector<AttributePath> paths_;  // none: the item itself
+  bool makes_lists_ = false;
 };
 
 }  // namespace hayate::text::jinja

@@ -149,6 +149,13 @@ bool IsScalar(const Value& value) {
   return value.is_string() || value.is_number() || value.is_none();
 }
 
+bool IsHashable(const Value& value) {
+  if (value.is_dict()) return false;
+  if (!value.is_sequence()) return true;
+  const SequenceType type = value.sequence().type;
+  return type != SequenceType::kList && type != SequenceType::kView;
+}
+
 bool ScalarEqual(const Value& a, const Value& b) {
   if (a.is_string() && b.is_string()) return a.string() == b.string();
   if (a.is_integral() && b.is_integral()) return a.as_int() == b.as_int();

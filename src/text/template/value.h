@@ -143,6 +143,8 @@ class Dict {
 
 // True for the kinds a dict accepts as keys.
 bool IsScalar(const Value& value);
+// False for what Python refuses to look up in a dict.
+bool IsHashable(const Value& value);
 // Python's == between scalars: 1 == 1.0 == True. False when either is no scalar.
 bool ScalarEqual(const Value& a, const Value& b);
 
