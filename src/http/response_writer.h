@@ -17,7 +17,7 @@ struct Exchange;
 // the server's business. A line end inside a value is turned into a blank.
 struct ResponseMeta {
   int status = 200;
-  std::string_view content_type;  // none when empty
+  std::string_view content_type = {};  // none when empty
   std::span<const Header> headers = {};
 };
 
