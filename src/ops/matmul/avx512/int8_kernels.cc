@@ -87,6 +87,9 @@ HAYATE_AVX512_VNNI_INLINE ScaleMin LoadScale(const std::byte* tile, int64_t grou
   }
 }
 
+// How far ahead of the arithmetic the weights are fetched.
+constexpr int64_t kBlocksAhead = 8;
+
 // What an integer sum starts from: the offset's share.
 template <int kOffset>
 HAYATE_AVX512_VNNI_INLINE __m512i StartSum(const BlockMeta& meta, const int32_t& neg128_sum) {
@@ -105,95 +108,125 @@ HAYATE_AVX512_VNNI_INLINE __m512i Dot(__m512i sum, __m512i codes, const int8_t* 
 struct TokenGroup {
   const int8_t* xq;       // first token; K between tokens
   const BlockMeta* meta;  // K/32 between tokens
-  float* out;             // first token, first row of the tile
 };
 
-// One tile × kTokens tokens.
+// One block of one tile × kTokens tokens, added to `acc`.
 template <Layout kLayout, int kTokens>
-HAYATE_AVX512_VNNI void RunTile(const std::byte* tile, const KernelArgs& args,
-                                const TokenGroup& tokens, __mmask16 rows, const float* bias) {
+HAYATE_AVX512_VNNI_INLINE void AddBlock(const std::byte* tile, const std::byte* codes, int64_t b,
+                                        const KernelArgs& args, const TokenGroup& tokens,
+                                        __m512 (&acc)[kTokens]) {
   constexpr LayoutInfo kInfo = InfoOf(kLayout);
   constexpr bool kHasMin = kInfo.scales == Scales::kF16Min || kInfo.scales == Scales::kSuperMin;
   const int64_t k = args.k;
   const int64_t blocks = k / kBlock;
-  const std::byte* codes = tile + CodesOffset(kInfo, k);
-  __m512 acc[kTokens];
-  for (int t = 0; t < kTokens; ++t) acc[t] = _mm512_setzero_ps();
-
-  for (int64_t b = 0; b < blocks; ++b, codes += CodeBlockBytes(kInfo)) {
-    __m512i w[8];
-    LoadCodes<kLayout>(codes, w);
-    const int8_t* xq = tokens.xq + b * kBlock;
-    const BlockMeta* meta = tokens.meta + b;
-    if constexpr (kInfo.group == kBlock) {
-      const ScaleMin scale = LoadScale<kLayout>(tile, b);
-      __m512i sum[kTokens];
-      for (int t = 0; t < kTokens; ++t) {
-        const BlockMeta& m = meta[t * blocks];
-        sum[t] = StartSum<kInfo.offset>(m, m.neg128_sum);
-      }
+  const int8_t* xq = tokens.xq + b * kBlock;
+  const BlockMeta* meta = tokens.meta + b;
+  __m512i w[8];
+  LoadCodes<kLayout>(codes, w);
+  if constexpr (kInfo.group == kBlock) {
+    const ScaleMin scale = LoadScale<kLayout>(tile, b);
+    __m512i sum[kTokens];
+    for (int t = 0; t < kTokens; ++t) {
+      const BlockMeta& m = meta[t * blocks];
+      sum[t] = StartSum<kInfo.offset>(m, m.neg128_sum);
+    }
 #pragma GCC unroll 8
-      for (int g = 0; g < 8; ++g) {
+    for (int g = 0; g < 8; ++g) {
 #pragma GCC unroll 8
-        for (int t = 0; t < kTokens; ++t) sum[t] = Dot(sum[t], w[g], xq + t * k + 4 * g);
+      for (int t = 0; t < kTokens; ++t) sum[t] = Dot(sum[t], w[g], xq + t * k + 4 * g);
+    }
+    for (int t = 0; t < kTokens; ++t) {
+      const BlockMeta& m = meta[t * blocks];
+      const __m512 both = _mm512_mul_ps(scale.scale, _mm512_set1_ps(m.scale));
+      acc[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[t]), both, acc[t]);
+      if constexpr (kHasMin) {
+        acc[t] = _mm512_fmadd_ps(scale.min, _mm512_set1_ps(m.scaled_sum), acc[t]);
       }
-      for (int t = 0; t < kTokens; ++t) {
-        const BlockMeta& m = meta[t * blocks];
-        const __m512 both = _mm512_mul_ps(scale.scale, _mm512_set1_ps(m.scale));
-        acc[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[t]), both, acc[t]);
-        if constexpr (kHasMin) {
-          acc[t] = _mm512_fmadd_ps(scale.min, _mm512_set1_ps(m.scaled_sum), acc[t]);
-        }
-      }
-    } else {
+    }
+  } else {
 #pragma GCC unroll 2
-      for (int half = 0; half < 2; ++half) {
-        const ScaleMin scale = LoadScale<kLayout>(tile, 2 * b + half);
-        for (int t = 0; t < kTokens; ++t) {
-          const BlockMeta& m = meta[t * blocks];
-          __m512i sum = StartSum<kInfo.offset>(m, half == 0 ? m.neg128_sum_low : m.neg128_sum_high);
+    for (int half = 0; half < 2; ++half) {
+      const ScaleMin scale = LoadScale<kLayout>(tile, 2 * b + half);
+      for (int t = 0; t < kTokens; ++t) {
+        const BlockMeta& m = meta[t * blocks];
+        __m512i sum = StartSum<kInfo.offset>(m, half == 0 ? m.neg128_sum_low : m.neg128_sum_high);
 #pragma GCC unroll 4
-          for (int g = 4 * half; g < 4 * half + 4; ++g) sum = Dot(sum, w[g], xq + t * k + 4 * g);
-          const __m512 both = _mm512_mul_ps(scale.scale, _mm512_set1_ps(m.scale));
-          acc[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), both, acc[t]);
-          if constexpr (kHasMin) {
-            const float half_sum = half == 0 ? m.scaled_sum_low : m.scaled_sum_high;
-            acc[t] = _mm512_fmadd_ps(scale.min, _mm512_set1_ps(half_sum), acc[t]);
-          }
+        for (int g = 4 * half; g < 4 * half + 4; ++g) sum = Dot(sum, w[g], xq + t * k + 4 * g);
+        const __m512 both = _mm512_mul_ps(scale.scale, _mm512_set1_ps(m.scale));
+        acc[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), both, acc[t]);
+        if constexpr (kHasMin) {
+          const float half_sum = half == 0 ? m.scaled_sum_low : m.scaled_sum_high;
+          acc[t] = _mm512_fmadd_ps(scale.min, _mm512_set1_ps(half_sum), acc[t]);
         }
       }
     }
-  }
-  for (int t = 0; t < kTokens; ++t) {
-    if (bias != nullptr) acc[t] = _mm512_add_ps(acc[t], _mm512_maskz_loadu_ps(rows, bias));
-    _mm512_mask_storeu_ps(tokens.out + t * args.out_stride, rows, acc[t]);
   }
 }
 
-template <Layout kLayout>
-void RunTokens(const std::byte* tile, const KernelArgs& args, int64_t begin, int64_t count,
-               int64_t row) {
-  const int64_t valid = args.n - row < kTileRows ? args.n - row : kTileRows;
-  const __mmask16 rows = static_cast<__mmask16>((1u << valid) - 1);
-  const float* bias = args.bias == nullptr ? nullptr : args.bias + row;
-  while (count > 0) {
-    const TokenGroup tokens{args.xq + begin * args.k, args.meta + begin * (args.k / kBlock),
-                            args.out + begin * args.out_stride + row};
-    int64_t done = 8;
-    if (count >= 8) {
-      RunTile<kLayout, 8>(tile, args, tokens, rows, bias);
-    } else if (count >= 4) {
-      RunTile<kLayout, 4>(tile, args, tokens, rows, bias);
-      done = 4;
-    } else if (count >= 2) {
-      RunTile<kLayout, 2>(tile, args, tokens, rows, bias);
-      done = 2;
-    } else {
-      RunTile<kLayout, 1>(tile, args, tokens, rows, bias);
-      done = 1;
+// Into the second cache where memory is the bound: misses that wait in the first would hold up the
+// loads. Into the first where the arithmetic leaves the time.
+template <int kTokens>
+HAYATE_AVX512_VNNI_INLINE void Prefetch(const std::byte* address) {
+  _mm_prefetch(reinterpret_cast<const char*>(address), kTokens <= 2 ? _MM_HINT_T1 : _MM_HINT_T0);
+}
+
+// kTiles tiles × kTokens tokens. Few tokens take several tiles side by side: that many streams keep
+// more cache lines in flight than one would, and memory is what they wait for.
+template <Layout kLayout, int kTiles, int kTokens>
+HAYATE_AVX512_VNNI void RunTiles(const std::byte* tiles, const KernelArgs& args, int64_t token,
+                                 int64_t row) {
+  constexpr LayoutInfo kInfo = InfoOf(kLayout);
+  constexpr int64_t kCodeBytes = CodeBlockBytes(kInfo);
+  const int64_t blocks = args.k / kBlock;
+  const int64_t tile_bytes = TileBytes(kLayout, args.k);
+  const std::byte* codes = tiles + CodesOffset(kInfo, args.k);
+  const TokenGroup tokens{args.xq + token * args.k, args.meta + token * blocks};
+  __m512 acc[kTiles][kTokens];
+  for (int r = 0; r < kTiles; ++r) {
+    for (int t = 0; t < kTokens; ++t) acc[r][t] = _mm512_setzero_ps();
+  }
+  // Past the end of a tile the stream goes on kTiles tiles further.
+  constexpr int64_t kScaleBytes = ScaleUnitBytes(kInfo) * kBlock / kInfo.unit;
+  const int64_t ahead = blocks < kBlocksAhead ? blocks : kBlocksAhead;
+  for (int64_t b = 0; b < blocks; ++b, codes += kCodeBytes) {
+    const bool wraps = b + ahead >= blocks;
+    const std::byte* next_codes =
+        codes + ahead * kCodeBytes + (wraps ? kTiles * tile_bytes - blocks * kCodeBytes : 0);
+    const std::byte* next_scales = tiles + (b + ahead) * kScaleBytes +
+                                   (wraps ? kTiles * tile_bytes - blocks * kScaleBytes : 0);
+#pragma GCC unroll 4
+    for (int r = 0; r < kTiles; ++r) {
+      Prefetch<kTokens>(next_scales + r * tile_bytes);
+      for (int64_t line = 0; line < kCodeBytes; line += 64) {
+        Prefetch<kTokens>(next_codes + r * tile_bytes + line);
+      }
+      AddBlock<kLayout, kTokens>(tiles + r * tile_bytes, codes + r * tile_bytes, b, args, tokens,
+                                 acc[r]);
     }
-    begin += done;
-    count -= done;
+  }
+  for (int r = 0; r < kTiles; ++r, row += kTileRows) {
+    const int64_t valid = args.n - row < kTileRows ? args.n - row : kTileRows;
+    const __mmask16 rows = FirstLanes(valid);
+    for (int t = 0; t < kTokens; ++t) {
+      if (args.bias != nullptr) {
+        acc[r][t] = _mm512_add_ps(acc[r][t], _mm512_maskz_loadu_ps(rows, args.bias + row));
+      }
+      _mm512_mask_storeu_ps(args.out + (token + t) * args.out_stride + row, rows, acc[r][t]);
+    }
+  }
+}
+
+// `count` tiles × tokens [token, token + kTokens).
+template <Layout kLayout, int kTiles, int kTokens>
+void RunGroup(const std::byte* tiles, const KernelArgs& args, int64_t token, int64_t row,
+              int64_t count) {
+  const int64_t tile_bytes = TileBytes(kLayout, args.k);
+  for (; count >= kTiles; count -= kTiles, row += kTiles * kTileRows) {
+    RunTiles<kLayout, kTiles, kTokens>(tiles, args, token, row);
+    tiles += kTiles * tile_bytes;
+  }
+  for (; count > 0; --count, row += kTileRows, tiles += tile_bytes) {
+    RunTiles<kLayout, 1, kTokens>(tiles, args, token, row);
   }
 }
 
@@ -205,13 +238,20 @@ void RunPart(const KernelArgs& args) {
   const int64_t tile_bytes = TileBytes(kLayout, args.k);
   const int64_t num_tiles = CeilDiv<int64_t>(args.n, kTileRows);
   for (int64_t first = 0; first < num_tiles; first += kTilesPerGroup) {
-    const int64_t last = first + kTilesPerGroup < num_tiles ? first + kTilesPerGroup : num_tiles;
-    for (int64_t t = 0; t < args.t; t += 8) {
-      const int64_t count = args.t - t < 8 ? args.t - t : 8;
-      for (int64_t tile = first; tile < last; ++tile) {
-        RunTokens<kLayout>(args.tiles + tile * tile_bytes, args, t, count, tile * kTileRows);
-      }
+    const int64_t count = num_tiles - first < kTilesPerGroup ? num_tiles - first : kTilesPerGroup;
+    const std::byte* tiles = args.tiles + first * tile_bytes;
+    const int64_t row = first * kTileRows;
+    int64_t t = 0;
+    for (; t + 8 <= args.t; t += 8) RunGroup<kLayout, 1, 8>(tiles, args, t, row, count);
+    if (t + 4 <= args.t) {
+      RunGroup<kLayout, 2, 4>(tiles, args, t, row, count);
+      t += 4;
     }
+    if (t + 2 <= args.t) {
+      RunGroup<kLayout, 4, 2>(tiles, args, t, row, count);
+      t += 2;
+    }
+    if (t < args.t) RunGroup<kLayout, 4, 1>(tiles, args, t, row, count);
   }
 }
 
