@@ -6,7 +6,9 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "base/rng.h"
 #include "http/detail/server_fixture.h"
 
 namespace hayate::http {
@@ -144,6 +146,23 @@ TEST_F(ServerTest, LargeAnswersReachASlowReaderWhole) {
   EXPECT_EQ(response.size() - response.find("\r\n\r\n") - 4, 16u << 20);
 }
 
+TEST_F(ServerTest, ALargeAnswerMayTakeLongerThanTheIdleTimeout) {
+  ServerOptions options;
+  options.idle_timeout = milliseconds(20);
+  StartServer(std::move(options));
+  RawClient client(port());
+  client.Send(kGetHold);
+  ASSERT_TRUE(handled_.WaitFor(1));
+  OnHeld([](ResponseWriter& writer) { writer.Send({}, std::string(16 << 20, 'y')); });
+  for (int i = 0; i < 3; ++i) {
+    RawClient idle(port());
+    idle.Send(kGetEcho);
+    EXPECT_THAT(idle.ReadAll(), StartsWith("HTTP/1.1 200 "));  // up to its idle timeout
+  }
+  const std::string response = client.ReadResponse();
+  EXPECT_EQ(response.size() - response.find("\r\n\r\n") - 4, 16u << 20);
+}
+
 TEST_F(ServerTest, OtherThreadsReachAStreamThroughPostsAndWakeups) {
   ServerOptions options;
   options.num_threads = 2;
@@ -221,6 +240,60 @@ TEST_F(ServerTest, ShutdownLetsRequestsUnderWayFinish) {
   stopper.join();
   RawClient late(port());
   EXPECT_FALSE(late.Send(kGetEcho) && !late.ReadAll().empty());
+}
+
+TEST_F(ServerTest, SurvivesAStormOfBrokenClients) {
+  ServerOptions options;
+  options.num_threads = 2;
+  options.max_connections = 40;
+  options.max_body_bytes = 10'000;
+  options.max_pending_bytes = 10'000;
+  options.header_timeout = options.body_timeout = milliseconds(30);
+  StartServer(std::move(options));
+  constexpr std::string_view kPieces[] = {
+      kGetEcho,
+      kGetHold,
+      "GET /stream HTTP/1.1\r\nHost: a\r\n\r\n",
+      "GET /hold-stream HTTP/1.1\r\nHost: a\r\n\r\n",
+      "GET /cut HTTP/1.1\r\nHost: a\r\n\r\n",
+      "GET /drop HTTP/1.0\r\n\r\n",
+      "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 9000\r\nExpect: 100-continue\r\n\r\n",
+      "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+      "0\r\n\r\n",
+      "\r\n",
+      "\n",
+      "garbage \xFF\x01",
+  };
+  Rng rng(7);
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (int i = 0; i < 3000; ++i) {
+    if (clients.size() < 50) clients.push_back(std::make_unique<RawClient>(port()));
+    const size_t chosen = rng.Below(static_cast<uint32_t>(clients.size()));
+    RawClient& client = *clients[chosen];
+    const std::string_view piece = kPieces[rng.Below(std::size(kPieces))];
+    const uint32_t action = rng.Below(20);
+    if (action == 0) client.Reset();
+    if (action == 1) client.HalfClose();
+    if (action <= 3) {
+      clients.erase(clients.begin() + static_cast<ptrdiff_t>(chosen));
+    } else {
+      client.Send(piece.substr(0, rng.Below(5) == 0 ? rng.Below(20) : piece.size()));
+    }
+  }
+  clients.clear();
+  // Held requests of clients that left are told; everybody else has been answered or timed out.
+  std::string response;
+  for (int i = 0; i < 10'000 && !response.starts_with("HTTP/1.1 200 "); ++i) {
+    RawClient client(port());
+    client.Send(kGetEcho);
+    response = client.ReadResponse();
+  }
+  EXPECT_THAT(response, StartsWith("HTTP/1.1 200 "));
+  while (server_->num_connections() > 0) std::this_thread::yield();
+  EXPECT_TRUE(server_->Shutdown(seconds(20)).ok());
+  for (const auto& held : held_) {
+    for (const ResponseWriter& writer : held) EXPECT_TRUE(writer.closed());
+  }
 }
 
 TEST_F(ServerTest, PostsAreBoundedAndRefusedAfterTheEnd) {

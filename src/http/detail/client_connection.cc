@@ -67,7 +67,8 @@ void ClientConnection::Start(Client::RequestId id, ClientRequest request,
 }
 
 bool ClientConnection::StillOpen() {
-  return socket_.Read(owner_.Scratch()).kind == IoResult::Kind::kWouldBlock;
+  char byte;  // not the scratch buffer: a callback that looks at it may be asking
+  return socket_.Read({&byte, 1}).kind == IoResult::Kind::kWouldBlock;
 }
 
 void ClientConnection::Close() {

@@ -55,6 +55,7 @@ void Connection::OnTurnEnd() {
 void Connection::Refuse(int status, std::string_view reason) {
   keep_alive_ = false;
   send_body_ = true;
+  body_ = std::string();
   const ServerOptions::ErrorBody error = shard_.RenderError(status, reason);
   state_ = State::kResponding;
   Send({.status = status, .content_type = error.content_type}, error.body);
@@ -204,6 +205,10 @@ void Connection::OnTimer() {
   const int64_t now_ns = shard_.loop().now_ns();
   if (now_ns >= write_deadline_ns_) return Abort();
   if (now_ns >= read_deadline_ns_) {
+    // The answer before is still on its way: only the write timeout counts.
+    if (state_ == State::kReadHead && output_.pending() > 0) {
+      return SetReadDeadline(shard_.loop().After(shard_.options().idle_timeout));
+    }
     const bool in_request = state_ == State::kReadBody || !input_.empty();
     if (in_request && state_ != State::kLingering) {
       return Refuse(408, "the request took too long to arrive");

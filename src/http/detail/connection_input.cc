@@ -20,14 +20,21 @@ constexpr size_t kMaxBodyReserve = 256 << 10;
 
 void Connection::Advance() {
   for (int step = 0; step < kMaxStepsPerTurn; ++step) {
-    bool progress = false;
-    if (state_ == State::kReadHead)
-      progress = StepHead();
-    else if (state_ == State::kReadBody)
-      progress = StepBody();
-    else if (state_ == State::kLingering)
-      progress = StepLinger();
-    if (!progress) return;
+    switch (state_) {
+      case State::kReadHead:
+        if (!StepHead()) return;
+        break;
+      case State::kReadBody:
+        if (!StepBody()) return;
+        break;
+      case State::kLingering:
+        if (!StepLinger()) return;
+        break;
+      case State::kResponding:
+      case State::kFlushing:
+      case State::kClosed:
+        return;
+    }
   }
   shard_.loop().RequestTurnEnd(this);
 }
@@ -116,7 +123,7 @@ bool Connection::StepBody() {
   const bool buffered = !bytes.empty();
   if (!buffered && !ReadMore(bytes)) return false;
   const size_t available = bytes.size();
-  // TakeBody may answer, and an answer may refuse: input_ is settled first.
+  // TakeBody may refuse, which drops input_: what it looks at is held apart.
   const std::string held = buffered ? std::exchange(input_, {}) : std::string();
   if (buffered) bytes = held;
   TakeBody(bytes);
