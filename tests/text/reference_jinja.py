@@ -2,7 +2,7 @@
 
 import json
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import jinja2
 import jinja2.ext
@@ -10,6 +10,8 @@ import jinja2.nodes
 import jinja2.parser
 import jinja2.sandbox
 
+# What a wrong template makes Python raise.
+FAILURES = (jinja2.TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 NOW = 1_700_000_000  # Tuesday, 14 November 2023
 
 
@@ -20,7 +22,7 @@ class TemplateRaised(jinja2.TemplateError):
 class GenerationTag(jinja2.ext.Extension):
     """{% generation %}: marks the assistant's text; its body is rendered as it is."""
 
-    tags = {"generation"}
+    tags: ClassVar = {"generation"}
 
     def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
         line = next(parser.stream).lineno
@@ -63,5 +65,5 @@ def render(source: str, context: dict[str, Any]) -> dict[str, str]:
         return {"output": ENVIRONMENT.from_string(source).render(context)}
     except TemplateRaised as error:
         return {"error": str(error), "raised": str(error)}
-    except Exception as error:  # whatever a template can do wrong in Python
+    except FAILURES as error:
         return {"error": f"{type(error).__name__}: {error}"}

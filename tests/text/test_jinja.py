@@ -66,14 +66,14 @@ def test_constructs_behave_as_in_jinja2(group: str) -> None:
     compare(cases)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_random_expressions_have_the_same_value(seed: int) -> None:
     cases = [(source, source, jinja_fuzz_cases.CONTEXT) for source in jinja_fuzz_cases.sources(seed, 1500)]
     rendered = compare(cases)
-    assert rendered > 300
+    assert rendered > 1000
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_random_templates_have_the_same_output(seed: int) -> None:
     cases = [(source, source, jinja_fuzz_cases.CONTEXT) for source in jinja_fuzz_cases.templates(seed, 800)]
     rendered = compare(cases)
