@@ -11,7 +11,16 @@ import jinja2.parser
 import jinja2.sandbox
 
 # What a wrong template makes Python raise.
-FAILURES = (jinja2.TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
+FAILURES = (
+    jinja2.TemplateError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
 NOW = 1_700_000_000  # Tuesday, 14 November 2023
 
 
