@@ -22,9 +22,10 @@ struct Pin {
 };
 
 // Pins, until it is destroyed:
-//   base groups    the pages of the whole prefix
-//   window groups  pages [pinned_begin, num_pages)
-//   state groups   the snapshot at the prefix's end (then pinned_begin is num_pages − 1)
+//   base groups           the pages of the whole prefix
+//   window, state groups  pages [pinned_begin, num_pages): what the next token reads through the
+//   window,
+//                         the snapshot at the prefix's end
 // The tree must outlive it. Owner: engine thread.
 class PrefixHandle {
  public:

@@ -137,10 +137,6 @@ bool RadixTree::Append(PrefixHandle& at, std::span<const TokenId> page_tokens,
     GroupState& group = groups_[g];
     Entry& held = entry(child, g);
     int32_t& pinned_begin = at.pinned_begin_[g];
-    if (group.is_state && pinned_begin < depth - 1) {
-      UnpinPage(at.path_[at.path_.size() - 2], g);
-      pinned_begin = depth - 1;
-    }
     if (pages[g] == kNoPage) {
       CHECK(!group.is_base && pinned_begin == depth - 1)
           << "group " << g << " lacks page " << depth - 1;
@@ -157,6 +153,22 @@ bool RadixTree::Append(PrefixHandle& at, std::span<const TokenId> page_tokens,
     if (!group.is_base) PinPage(child, g);
   }
   return true;
+}
+
+PageId RadixTree::Attach(const PrefixHandle& at, int group, int32_t index, PageId page,
+                         std::vector<Pin>& pins) {
+  const auto g = static_cast<size_t>(group);
+  const int32_t id = at.path_.at(static_cast<size_t>(index));
+  Entry& held = entry(id, g);
+  DCHECK(!groups_[g].is_base && page != kNoPage);
+  if (held.page == kNoPage) {
+    held.page = page;
+    ++groups_[g].num_pages;
+    groups_[g].lru.PushNewest(id);
+  }
+  PinPage(id, g);
+  pins.push_back({id, group});
+  return held.page;
 }
 
 void RadixTree::CollectPins(const PrefixHandle& handle, std::vector<Pin>& pins) const {

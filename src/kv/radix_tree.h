@@ -52,13 +52,18 @@ class RadixTree {
   // Its length in tokens, without pinning it and without counting as a use.
   int32_t MatchLength(std::string_view name_space, std::span<const TokenId> tokens) const;
 
-  // Extends `at` by one page of tokens. pages[g] is the caller's page of group g, or kNoPage (state
-  // groups; window groups when the handle pins none of the group). Where the node holds no page,
-  // the tree takes the caller's; where it holds one already, pages[g] becomes that one and the
-  // caller keeps its own to give back. The handle pins what pages[g] then names. Returns false,
-  // with nothing changed, when no node is left (only layouts without base groups).
+  // Extends `at` by one page of tokens. pages[g] is the caller's page of group g, or kNoPage in
+  // window and state groups of which the handle pins nothing. Where the node holds no page, the
+  // tree takes the caller's; where it holds one already, pages[g] becomes that one and the caller
+  // keeps its own to give back. The handle pins what pages[g] then names. Returns false, with
+  // nothing changed, when no node is left (only layouts without base groups).
   [[nodiscard]] bool Append(PrefixHandle& at, std::span<const TokenId> page_tokens,
                             std::span<PageId> pages);
+
+  // The same for one page of a window or state group at a prefix of `at` that was appended without
+  // it. Returns the page that the tree now holds; its pin is appended to `pins`.
+  PageId Attach(const PrefixHandle& at, int group, int32_t index, PageId page,
+                std::vector<Pin>& pins);
 
   // Makes the handle forget its pins on pages before new_begin in a window or state group, or all
   // its pins. They are appended to `pins`, to be undone by Unpin at a time of the caller's choice.

@@ -132,21 +132,22 @@ void SequenceCache::UnpinStates() {
 bool SequenceCache::SnapshotState(int32_t position, StepPlan& plan) {
   DCHECK(position > 0 && position % cache_.page_tokens() == 0) << position;
   const bool is_taken = !snapshots_.empty() && position <= snapshots_.back().position;
-  if (!cache_.publishes() || position <= num_published() || is_taken) return false;
-  const auto needs_page = [&](int g) {
+  if (!cache_.publishes() || is_taken || position <= num_cached_tokens_) return false;
+  const auto is_live_state = [this](int g) {
     return cache_.kind(g) == CacheKind::kState && !tables_[static_cast<size_t>(g)].empty();
   };
   bool any = false;
   for (int g = 0; g < cache_.num_groups(); ++g) {
-    if (!needs_page(g)) continue;
+    if (!is_live_state(g)) continue;
     if (cache_.num_available(g) == 0) return false;
     any = true;
   }
   for (int g = 0; g < cache_.num_groups(); ++g) {
-    if (!needs_page(g)) continue;
+    if (!is_live_state(g)) continue;
     cache_.EvictUntilFree(g, 1);
-    snapshots_.push_back({position, g, cache_.Allocate(g)});
-    plan.copies.push_back({g, tables_[static_cast<size_t>(g)][0], snapshots_.back().page});
+    const PageId page = cache_.Allocate(g);
+    snapshots_.push_back({plan.step, position, g, page});
+    plan.copies.push_back({g, tables_[static_cast<size_t>(g)][0], page});
   }
   return any;
 }
@@ -159,34 +160,41 @@ void SequenceCache::Publish(std::span<const TokenId> tokens, int32_t num_compute
   if (!cache_.publishes()) return;
   while ((prefix_.num_pages() + 1) * page_tokens <= num_computed) {
     const auto begin = static_cast<size_t>(prefix_.num_tokens());
-    if (!PublishPage(tokens.subspan(begin, static_cast<size_t>(page_tokens)))) return;
+    if (!PublishPage(tokens.subspan(begin, static_cast<size_t>(page_tokens)))) break;
   }
+  PublishSnapshots();
+}
+
+// Those whose copies are submitted. They stay pinned until the copies are done.
+void SequenceCache::PublishSnapshots() {
+  const auto publish = [this](const Snapshot& snapshot) {
+    if (snapshot.position > prefix_.num_tokens() || snapshot.step >= cache_.submitted_end_)
+      return false;
+    const int32_t index = snapshot.position / cache_.page_tokens() - 1;
+    if (cache_.Attach(prefix_, snapshot.group, index, snapshot.page) != snapshot.page) {
+      cache_.FreeLater(snapshot.group, snapshot.page);
+    }
+    return true;
+  };
+  std::erase_if(snapshots_, publish);
 }
 
 bool SequenceCache::PublishPage(std::span<const TokenId> page_tokens) {
   const int32_t index = prefix_.num_pages();
-  const int32_t end = (index + 1) * cache_.page_tokens();
   std::array<PageId, kMaxGroups> own;
   own.fill(kNoPage);
   for (int g = 0; g < cache_.num_groups(); ++g) {
     if (cache_.kind(g) == CacheKind::kState) continue;
     own[static_cast<size_t>(g)] = tables_[static_cast<size_t>(g)][static_cast<size_t>(index)];
   }
-  for (const Snapshot& snapshot : snapshots_) {
-    if (snapshot.position == end) own[static_cast<size_t>(snapshot.group)] = snapshot.page;
-  }
+  UnpinStates();
   std::array<PageId, kMaxGroups> held = own;
   if (!cache_.tree_.Append(prefix_, page_tokens, std::span(held).first(tables_.size())))
     return false;
-  std::erase_if(snapshots_, [end](const Snapshot& snapshot) { return snapshot.position == end; });
-  // The step that writes a snapshot may still be in flight; after it, the tree may drop the
-  // snapshot.
-  UnpinStates();
   for (int g = 0; g < cache_.num_groups(); ++g) {
     const PageId page = held[static_cast<size_t>(g)];
     if (page == own[static_cast<size_t>(g)]) continue;
     cache_.FreeLater(g, own[static_cast<size_t>(g)]);
-    if (cache_.kind(g) == CacheKind::kState) continue;
     tables_[static_cast<size_t>(g)][static_cast<size_t>(index)] = page;
     changed_.push_back({g, index});
   }

@@ -38,15 +38,16 @@ class SequenceCache {
   [[nodiscard]] bool Reserve(int32_t begin, int32_t end, StepPlan& plan);
 
   // Keeps a copy of the state groups as they are before the planned row, which begins at
-  // `position`, a multiple of the page size. Prefixes of this length become reusable once Publish
-  // passes it. Best effort: false, with nothing changed, when there is no page for it or nothing to
-  // keep.
+  // `position`, a multiple of the page size; call it after the row's Reserve. The prefix of this
+  // length becomes reusable at the first Publish after the plan was submitted. Best effort: false,
+  // with nothing changed, when there is no page for it or nothing to keep.
   bool SnapshotState(int32_t position, StepPlan& plan);
 
   // Hands the complete pages of positions [0, num_computed) to the tree. `tokens` are the
-  // sequence's, at least num_computed of them, and the steps that computed them are done. Where the
-  // tree already holds a page for the same tokens, the sequence switches to it from the next
-  // Reserve on. O(1) when no page was filled since the last call.
+  // sequence's, at least num_computed of them, and the steps that compute them are submitted: steps
+  // run in order, so nobody can read a page before it is written. Where the tree already holds a
+  // page for the same tokens, the sequence switches to it from the next Reserve on. O(1) when no
+  // page was filled since the last call.
   void Publish(std::span<const TokenId> tokens, int32_t num_computed);
 
   SlotId slot() const { return slot_; }
@@ -66,6 +67,7 @@ class SequenceCache {
     int32_t index;
   };
   struct Snapshot {
+    uint64_t step;  // whose plan holds the copy
     int32_t position;
     int32_t group;
     PageId page;
@@ -80,6 +82,7 @@ class SequenceCache {
   void UnpinStates();
   bool Grow(int32_t num_pages);
   bool PublishPage(std::span<const TokenId> page_tokens);
+  void PublishSnapshots();
 
   KvCache& cache_;
   const SlotId slot_;
