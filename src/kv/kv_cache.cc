@@ -186,7 +186,8 @@ PageCounts KvCache::counts(int group) const {
 
 KvCacheStats KvCache::stats() const {
   KvCacheStats stats = stats_;
-  for (int g = 0; g < num_groups(); ++g) stats.evicted_pages.push_back(tree_.num_evicted(g));
+  for (int g = 0; g < num_groups(); ++g)
+    stats.evicted_pages[static_cast<size_t>(g)] = tree_.num_evicted(g);
   return stats;
 }
 

@@ -9,6 +9,7 @@
 //
 // Owner: engine thread. Never blocks.
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -36,10 +37,10 @@ struct KvCacheOptions {
 };
 
 struct KvCacheStats {
-  uint64_t lookups = 0;                 // sequences begun
-  uint64_t lookup_tokens = 0;           // their prompts' tokens
-  uint64_t hit_tokens = 0;              // of those, found in the cache
-  std::vector<uint64_t> evicted_pages;  // per group
+  uint64_t lookups = 0;                                 // sequences begun
+  uint64_t lookup_tokens = 0;                           // their prompts' tokens
+  uint64_t hit_tokens = 0;                              // of those, found in the cache
+  std::array<uint64_t, kMaxGroups> evicted_pages = {};  // per group, Flush included
 };
 
 // Where the pages of a group are; free + deferred + tree + sequences = usable.
