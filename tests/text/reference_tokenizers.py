@@ -6,6 +6,7 @@ apply it are what can be wrong.
 """
 
 import json
+import random
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -45,7 +46,19 @@ def byte_level(*steps: Any, normalizer: Any = None, vocab_size: int = 3000) -> T
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator(training_lines(), trainer)
-    return tokenizer
+    return with_all_pairs(tokenizer, alphabet)
+
+
+def with_all_pairs(tokenizer: Tokenizer, alphabet: list[str]) -> Tokenizer:
+    """Lets any two bytes merge, so that nearly every cut between pieces, or its absence, changes ids."""
+    spec = json.loads(tokenizer.to_str())
+    vocab, merges = spec["model"]["vocab"], spec["model"]["merges"]
+    pairs = [[left, right] for left in alphabet for right in alphabet if left + right not in vocab]
+    random.Random(5).shuffle(pairs)
+    for left, right in pairs:
+        vocab[left + right] = len(vocab)
+        merges.append([left, right])
+    return Tokenizer.from_str(json.dumps(spec))
 
 
 def llama3() -> Tokenizer:

@@ -1,5 +1,7 @@
 #pragma once
 // Regular expressions of tokenizer files, which are written for Oniguruma, run on PCRE2's JIT.
+// Classes like \p{L} are those of PCRE2's Unicode (14 in Debian 12; the reference library has 16):
+// a character that is newer than that is in none of them.
 
 #include <cstddef>
 #include <memory>
