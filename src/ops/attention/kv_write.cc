@@ -1,56 +1,27 @@
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-
+#include "ops/attention/kernels.h"
 #include "ops/attention/kv_layout.h"
 #include "tensor/float16.h"
 
 namespace hayate::ops {
-namespace {
+namespace attention {
 
-// max |x| / 127, round to nearest even. A row with NaN or infinity gets the scale NaN.
-float QuantizeHead(const float* x, int32_t d, int8_t* out) {
-  float max = 0.0f;
-  bool finite = true;
-  for (int32_t i = 0; i < d; ++i) {
-    finite &= std::isfinite(x[i]);
-    max = std::max(max, std::fabs(x[i]));
-  }
-  const float inverse = finite && max >= 1e-30f ? 127.0f / max : 0.0f;
-  for (int32_t i = 0; i < d; ++i) {
-    out[i] = finite ? static_cast<int8_t>(std::nearbyint(x[i] * inverse)) : int8_t{0};
-  }
-  return finite ? max / 127.0f : NAN;
-}
-
-void StoreHead(DType dtype, const float* x, int32_t d, std::byte* out, std::byte* scale) {
+float LoadElement(DType dtype, const std::byte* data, int64_t index) {
   switch (dtype) {
     case DType::kF32:
-      std::memcpy(out, x, static_cast<size_t>(d) * sizeof(float));
-      return;
+      return reinterpret_cast<const float*>(data)[index];
     case DType::kF16:
-      for (int32_t i = 0; i < d; ++i) reinterpret_cast<uint16_t*>(out)[i] = FloatToF16(x[i]);
-      return;
+      return F16ToFloat(reinterpret_cast<const uint16_t*>(data)[index]);
     case DType::kBF16:
-      for (int32_t i = 0; i < d; ++i) reinterpret_cast<uint16_t*>(out)[i] = FloatToBf16(x[i]);
-      return;
+      return Bf16ToFloat(reinterpret_cast<const uint16_t*>(data)[index]);
     case DType::kI8:
-      *reinterpret_cast<float*>(scale) = QuantizeHead(x, d, reinterpret_cast<int8_t*>(out));
-      return;
+      return static_cast<float>(reinterpret_cast<const int8_t*>(data)[index]);
     default:
       CHECK(false) << "not a cache type: " << Info(dtype).name;
   }
+  return 0.0f;
 }
 
-}  // namespace
-
-int64_t KvLayerPageBytes(DType dtype, int32_t page_tokens, int32_t num_kv_heads, int32_t head_dim) {
-  const int64_t entries = int64_t{page_tokens} * num_kv_heads;
-  const int64_t scale_bytes = dtype == DType::kI8 ? int64_t{sizeof(float)} : 0;
-  return 2 * entries * (int64_t{head_dim} * Info(dtype).block_bytes + scale_bytes);
-}
-
-void KvWrite(Stream, const KvWriteArgs& args) {
+void KvWriteWith(const Kernels& kernels, const KvWriteArgs& args) {
   const KvLayerView& cache = args.cache;
   const int32_t d = cache.head_dim;
   const int64_t element = Info(cache.dtype).block_bytes;
@@ -64,16 +35,26 @@ void KvWrite(Stream, const KvWriteArgs& args) {
       DCHECK_GE(page, 0) << "row " << r << " writes position " << position;
       const int32_t slot = position % cache.page_tokens;
       for (int32_t h = 0; h < cache.num_kv_heads; ++h) {
-        const auto head = attention::HeadOfPage(cache, page, h);
-        const int64_t at = slot * d * element;
-        const int64_t scale_at = slot * int64_t{sizeof(float)};
-        StoreHead(cache.dtype, k + t * args.k_row_stride + h * d, d, head.k + at,
-                  head.k_scales + scale_at);
-        StoreHead(cache.dtype, v + t * args.v_row_stride + h * d, d, head.v + at,
-                  head.v_scales + scale_at);
+        const PageHead head = HeadOfPage(cache, page, h);
+        const float k_scale = kernels.store(cache.dtype, k + t * args.k_row_stride + h * d, d,
+                                            head.k + slot * element, cache.page_tokens);
+        const float v_scale = kernels.store(cache.dtype, v + t * args.v_row_stride + h * d, d,
+                                            head.v + int64_t{slot} * d * element, 1);
+        if (cache.dtype == DType::kI8) {
+          head.k_scales[slot] = k_scale;
+          head.v_scales[slot] = v_scale;
+        }
       }
     }
   }
+}
+
+}  // namespace attention
+
+int64_t KvLayerPageBytes(DType dtype, int32_t page_tokens, int32_t num_kv_heads, int32_t head_dim) {
+  const int64_t entries = int64_t{page_tokens} * num_kv_heads;
+  const int64_t scale_bytes = dtype == DType::kI8 ? int64_t{sizeof(float)} : 0;
+  return 2 * entries * (int64_t{head_dim} * Info(dtype).block_bytes + scale_bytes);
 }
 
 }  // namespace hayate::ops

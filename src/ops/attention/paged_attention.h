@@ -8,8 +8,10 @@
 // maps a score x to c · tanh(x / c). A sink adds exp(sink[h]) to the softmax's denominator.
 //
 // Cache layout, per layer inside a page (CPU and simple CUDA kernels):
-//   K: [Hkv, P, D] then V: [Hkv, P, D], element type `dtype`; for int8 each followed by fp32 scales
-//   [Hkv, P] (symmetric, per token and head).
+//   K: [Hkv, D, P] then V: [Hkv, P, D], element type `dtype`; for int8 each followed by fp32 scales
+//   [Hkv, P] (symmetric, per token and head). Keys lie with the tokens of a page side by side, so
+//   that one vector holds one feature of 16 keys and a score never needs a sum across lanes.
+//   Fastest with P a multiple of 16; any P works.
 // The key and value of the row's own tokens are already in the cache when attention runs.
 // The order of summation depends on (position, window) alone: not on the batch, not on how the
 // prompt was chunked.

@@ -3,26 +3,9 @@
 #include <vector>
 
 #include "ops/attention/kv_layout.h"
-#include "tensor/float16.h"
 
 namespace hayate::ops {
 namespace {
-
-float Element(DType dtype, const std::byte* data, const std::byte* scales, int64_t slot, int64_t d,
-              int64_t i) {
-  const int64_t index = slot * d + i;
-  switch (dtype) {
-    case DType::kF32:
-      return reinterpret_cast<const float*>(data)[index];
-    case DType::kF16:
-      return F16ToFloat(reinterpret_cast<const uint16_t*>(data)[index]);
-    case DType::kBF16:
-      return Bf16ToFloat(reinterpret_cast<const uint16_t*>(data)[index]);
-    default:
-      return static_cast<float>(reinterpret_cast<const int8_t*>(data)[index]) *
-             reinterpret_cast<const float*>(scales)[slot];
-  }
-}
 
 // One token and query head against positions [first, position].
 void AttendOne(const PagedAttentionArgs& args, int32_t row, int64_t token, int32_t head,
@@ -40,10 +23,13 @@ void AttendOne(const PagedAttentionArgs& args, int32_t row, int64_t token, int32
   float max = args.sinks != nullptr ? args.sinks[head] : -INFINITY;
   for (int32_t s = first; s <= position; ++s) {
     const auto page = attention::HeadOfPage(cache, pages[s / cache.page_tokens], kv_head);
+    const int32_t slot = s % cache.page_tokens;
     float dot = 0.0f;
     for (int32_t i = 0; i < d; ++i) {
-      dot += q[i] * Element(cache.dtype, page.k, page.k_scales, s % cache.page_tokens, d, i);
+      dot +=
+          q[i] * attention::LoadElement(cache.dtype, page.k, int64_t{i} * cache.page_tokens + slot);
     }
+    if (page.k_scales != nullptr) dot *= page.k_scales[slot];
     float score = dot * args.scale;
     if (args.soft_cap > 0.0f) score = args.soft_cap * std::tanh(score / args.soft_cap);
     scores.push_back(score);
@@ -57,9 +43,11 @@ void AttendOne(const PagedAttentionArgs& args, int32_t row, int64_t token, int32
   std::fill_n(out, d, 0.0f);
   for (int32_t s = first; s <= position; ++s) {
     const auto page = attention::HeadOfPage(cache, pages[s / cache.page_tokens], kv_head);
-    const float weight = scores[static_cast<size_t>(s - first)] / sum;
+    const int32_t slot = s % cache.page_tokens;
+    const float value_scale = page.v_scales != nullptr ? page.v_scales[slot] : 1.0f;
+    const float weight = scores[static_cast<size_t>(s - first)] / sum * value_scale;
     for (int32_t i = 0; i < d; ++i) {
-      out[i] += weight * Element(cache.dtype, page.v, page.v_scales, s % cache.page_tokens, d, i);
+      out[i] += weight * attention::LoadElement(cache.dtype, page.v, int64_t{slot} * d + i);
     }
   }
 }
