@@ -146,7 +146,7 @@ bool SequenceCache::SnapshotState(int32_t position, StepPlan& plan) {
     if (!is_live_state(g)) continue;
     cache_.EvictUntilFree(g, 1);
     const PageId page = cache_.Allocate(g);
-    snapshots_.push_back({plan.step, position, g, page});
+    snapshots_.push_back({position, g, page});
     plan.copies.push_back({g, tables_[static_cast<size_t>(g)][0], page});
   }
   return any;
@@ -165,11 +165,10 @@ void SequenceCache::Publish(std::span<const TokenId> tokens, int32_t num_compute
   PublishSnapshots();
 }
 
-// Those whose copies are submitted. They stay pinned until the copies are done.
+// They stay pinned until the steps that write them are done.
 void SequenceCache::PublishSnapshots() {
   const auto publish = [this](const Snapshot& snapshot) {
-    if (snapshot.position > prefix_.num_tokens() || snapshot.step >= cache_.submitted_end_)
-      return false;
+    if (snapshot.position > prefix_.num_tokens()) return false;
     const int32_t index = snapshot.position / cache_.page_tokens() - 1;
     if (cache_.Attach(prefix_, snapshot.group, index, snapshot.page) != snapshot.page) {
       cache_.FreeLater(snapshot.group, snapshot.page);

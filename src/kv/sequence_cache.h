@@ -5,7 +5,8 @@
 //   pages           the tree's, pinned      our own
 //
 // Made by KvCache::Begin; destroying it gives everything back, once no step in flight can touch it.
-// Publish a finished sequence first, but not a retracted or failed one.
+// Publish a finished sequence first, but not a retracted or failed one. Between a Reserve and the
+// submission of its plan, the sequence must be neither published nor destroyed.
 // Owner: engine thread.
 
 #include <array>
@@ -67,7 +68,6 @@ class SequenceCache {
     int32_t index;
   };
   struct Snapshot {
-    uint64_t step;  // whose plan holds the copy
     int32_t position;
     int32_t group;
     PageId page;
