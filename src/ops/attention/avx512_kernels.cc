@@ -53,6 +53,7 @@ template <DType kDType, int kQueries>
 HAYATE_AVX512 void Scores(const QueryTile& tile, const KeyBlock& block, int32_t query) {
   const float* q = tile.q + int64_t{query} * tile.d;
   __m512 s[kQueries][2];
+#pragma GCC unroll 8
   for (int i = 0; i < kQueries; ++i) s[i][0] = s[i][1] = _mm512_setzero_ps();
   for (int32_t feature = 0; feature < tile.d; ++feature) {
     const __m512 k0 = Load<kDType>(block.k[0], feature * block.k_stride);
@@ -65,7 +66,9 @@ HAYATE_AVX512 void Scores(const QueryTile& tile, const KeyBlock& block, int32_t 
     }
   }
   float* out = tile.scores + query * kKeysPerBlock;
+#pragma GCC unroll 8
   for (int i = 0; i < kQueries; ++i) {
+#pragma GCC unroll 8
     for (int half = 0; half < 2; ++half) {
       if (block.k_scales[half] != nullptr) {
         s[i][half] = _mm512_mul_ps(s[i][half], _mm512_loadu_ps(block.k_scales[half]));
@@ -121,6 +124,7 @@ HAYATE_AVX512 void Weights(const QueryTile& tile, const KeyBlock& block) {
     const uint32_t visible = VisibleKeys(tile, query, block);
     const __m512 max = _mm512_set1_ps(tile.max[query]);
     __m512 sum = _mm512_setzero_ps();
+#pragma GCC unroll 8
     for (int half = 0; half < 2; ++half) {
       const __mmask16 lanes = static_cast<__mmask16>(visible >> (half * kKeysPerHalf));
       float* s = scores + half * kKeysPerHalf;
@@ -142,8 +146,10 @@ HAYATE_AVX512 void AddValues(const QueryTile& tile, const KeyBlock& block, int32
   float* o = tile.o + int64_t{query} * tile.d + feature;
   const float* p = tile.scores + query * kKeysPerBlock;
   __m512 acc[kQueries][kVectors];
+#pragma GCC unroll 8
   for (int i = 0; i < kQueries; ++i) {
     const __m512 correction = _mm512_set1_ps(tile.correction[query + i]);
+#pragma GCC unroll 8
     for (int n = 0; n < kVectors; ++n) {
       const __mmask16 mask = n + 1 == kVectors ? lanes : 0xFFFF;
       acc[i][n] = _mm512_mul_ps(correction, _mm512_maskz_loadu_ps(mask, o + i * tile.d + 16 * n));
@@ -153,15 +159,19 @@ HAYATE_AVX512 void AddValues(const QueryTile& tile, const KeyBlock& block, int32
     const std::byte* values = block.v[j / kKeysPerHalf];
     const int64_t index = int64_t{j % kKeysPerHalf} * tile.d + feature;
     __m512 v[kVectors];
+#pragma GCC unroll 8
     for (int n = 0; n + 1 < kVectors; ++n) v[n] = Load<kDType>(values, index + 16 * n);
     v[kVectors - 1] = Load<kDType>(values, index + 16 * (kVectors - 1), lanes);
 #pragma GCC unroll 4
     for (int i = 0; i < kQueries; ++i) {
       const __m512 weight = _mm512_set1_ps(p[i * kKeysPerBlock + j]);
+#pragma GCC unroll 8
       for (int n = 0; n < kVectors; ++n) acc[i][n] = _mm512_fmadd_ps(weight, v[n], acc[i][n]);
     }
   }
+#pragma GCC unroll 8
   for (int i = 0; i < kQueries; ++i) {
+#pragma GCC unroll 8
     for (int n = 0; n < kVectors; ++n) {
       const __mmask16 mask = n + 1 == kVectors ? lanes : 0xFFFF;
       _mm512_mask_storeu_ps(o + i * tile.d + 16 * n, mask, acc[i][n]);
@@ -221,6 +231,7 @@ HAYATE_AVX512 KeyBlock Widen(const QueryTile& tile, const KeyBlock& block) {
   KeyBlock wide = block;
   wide.dtype = DType::kF32;
   wide.k_stride = kKeysPerBlock;
+#pragma GCC unroll 8
   for (int half = 0; half < 2; ++half) {
     float* keys = tile.k_scratch + half * kKeysPerHalf;
     for (int32_t feature = 0; feature < tile.d; ++feature) {

@@ -43,21 +43,27 @@ HAYATE_AVX512_VNNI void RunTiles(const std::byte* tiles, const KernelArgs& args,
   const float* x = (pairs ? reinterpret_cast<const float*>(args.x_bf16) : args.x) + token * steps;
   const int64_t tile_bytes = TileBytes(kLayout, args.k);
   __m512 acc[kTiles][kTokens];
+#pragma GCC unroll 8
   for (int r = 0; r < kTiles; ++r) {
+#pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) acc[r][t] = _mm512_setzero_ps();
   }
   for (int64_t step = 0; step < steps; ++step) {
     __m512 w[kTiles];
+#pragma GCC unroll 8
     for (int r = 0; r < kTiles; ++r) w[r] = LoadColumn<kLayout>(tiles + r * tile_bytes, step);
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) {
       const __m512 value = _mm512_set1_ps(x[t * steps + step]);
+#pragma GCC unroll 8
       for (int r = 0; r < kTiles; ++r) acc[r][t] = MultiplyAdd<kLayout>(w[r], value, acc[r][t]);
     }
   }
+#pragma GCC unroll 8
   for (int r = 0; r < kTiles; ++r, row += kTileRows) {
     const int64_t valid = args.n - row < kTileRows ? args.n - row : kTileRows;
     const __mmask16 rows = static_cast<__mmask16>((1u << valid) - 1);
+#pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) {
       if (args.bias != nullptr) {
         acc[r][t] = _mm512_add_ps(acc[r][t], _mm512_maskz_loadu_ps(rows, args.bias + row));

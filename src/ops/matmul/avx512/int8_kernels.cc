@@ -39,10 +39,12 @@ template <Layout kLayout>
 HAYATE_AVX512_VNNI_INLINE void LoadCodes(const std::byte* codes, __m512i (&w)[8]) {
   constexpr LayoutInfo kInfo = InfoOf(kLayout);
   if constexpr (kInfo.codes == Codes::kByte) {
+#pragma GCC unroll 8
     for (int g = 0; g < 8; ++g) w[g] = _mm512_loadu_si512(codes + 64 * g);
     return;
   }
   const __m512i low_half = _mm512_set1_epi8(0xF);
+#pragma GCC unroll 8
   for (int g = 0; g < 4; ++g) {
     const __m512i packed = _mm512_loadu_si512(codes + 64 * g);
     w[g] = _mm512_and_si512(packed, low_half);
@@ -51,6 +53,7 @@ HAYATE_AVX512_VNNI_INLINE void LoadCodes(const std::byte* codes, __m512i (&w)[8]
   if constexpr (kInfo.codes == Codes::kTable) {
     const __m512i table =
         _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(TableOf(kLayout))));
+#pragma GCC unroll 8
     for (int g = 0; g < 8; ++g) w[g] = _mm512_shuffle_epi8(table, w[g]);
   }
 }
@@ -126,6 +129,7 @@ HAYATE_AVX512_VNNI_INLINE void AddBlock(const std::byte* tile, const std::byte* 
   if constexpr (kInfo.group == kBlock) {
     const ScaleMin scale = LoadScale<kLayout>(tile, b);
     __m512i sum[kTokens];
+#pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) {
       const BlockMeta& m = meta[t * blocks];
       sum[t] = StartSum<kInfo.offset>(m, m.neg128_sum);
@@ -135,6 +139,7 @@ HAYATE_AVX512_VNNI_INLINE void AddBlock(const std::byte* tile, const std::byte* 
 #pragma GCC unroll 8
       for (int t = 0; t < kTokens; ++t) sum[t] = Dot(sum[t], w[g], xq + t * k + 4 * g);
     }
+#pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) {
       const BlockMeta& m = meta[t * blocks];
       const __m512 both = _mm512_mul_ps(scale.scale, _mm512_set1_ps(m.scale));
@@ -147,6 +152,7 @@ HAYATE_AVX512_VNNI_INLINE void AddBlock(const std::byte* tile, const std::byte* 
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
       const ScaleMin scale = LoadScale<kLayout>(tile, 2 * b + half);
+#pragma GCC unroll 8
       for (int t = 0; t < kTokens; ++t) {
         const BlockMeta& m = meta[t * blocks];
         __m512i sum = StartSum<kInfo.offset>(m, half == 0 ? m.neg128_sum_low : m.neg128_sum_high);
@@ -167,7 +173,7 @@ HAYATE_AVX512_VNNI_INLINE void AddBlock(const std::byte* tile, const std::byte* 
 // loads. Into the first where the arithmetic leaves the time.
 template <int kTokens>
 HAYATE_AVX512_VNNI_INLINE void Prefetch(const std::byte* address) {
-  _mm_prefetch(reinterpret_cast<const char*>(address), kTokens <= 2 ? _MM_HINT_T1 : _MM_HINT_T0);
+  _mm_prefetch(reinterpret_cast<const char*>(address), kTokens <= 4 ? _MM_HINT_T1 : _MM_HINT_T0);
 }
 
 // kTiles tiles × kTokens tokens. Few tokens take several tiles side by side: that many streams keep
@@ -182,7 +188,9 @@ HAYATE_AVX512_VNNI void RunTiles(const std::byte* tiles, const KernelArgs& args,
   const std::byte* codes = tiles + CodesOffset(kInfo, args.k);
   const TokenGroup tokens{args.xq + token * args.k, args.meta + token * blocks};
   __m512 acc[kTiles][kTokens];
+#pragma GCC unroll 8
   for (int r = 0; r < kTiles; ++r) {
+#pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) acc[r][t] = _mm512_setzero_ps();
   }
   // Past the end of a tile the stream goes on kTiles tiles further.
@@ -204,9 +212,11 @@ HAYATE_AVX512_VNNI void RunTiles(const std::byte* tiles, const KernelArgs& args,
                                  acc[r]);
     }
   }
+#pragma GCC unroll 8
   for (int r = 0; r < kTiles; ++r, row += kTileRows) {
     const int64_t valid = args.n - row < kTileRows ? args.n - row : kTileRows;
     const __mmask16 rows = FirstLanes(valid);
+#pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) {
       if (args.bias != nullptr) {
         acc[r][t] = _mm512_add_ps(acc[r][t], _mm512_maskz_loadu_ps(rows, args.bias + row));
