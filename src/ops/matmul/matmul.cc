@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/align.h"
+#include "ops/matmul/avx2/kernels.h"
 #include "ops/matmul/avx512/kernels.h"
 #include "ops/matmul/kernels.h"
 
@@ -75,6 +76,7 @@ std::vector<const Kernels*> AvailableKernels([[maybe_unused]] const CpuFeatures&
   std::vector<const Kernels*> found;
 #if defined(__x86_64__)
   if (features.avx512_vnni && features.avx512_bf16) found.push_back(&avx512::Avx512Kernels());
+  if (features.avx2) found.push_back(&avx2::Avx2Kernels());
 #endif
   found.push_back(&PlainKernels());
   return found;

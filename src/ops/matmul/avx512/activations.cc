@@ -39,15 +39,7 @@ HAYATE_AVX512_VNNI_INLINE void QuantizeOne(const float* x, int8_t* xq, BlockMeta
   const __m128i high_sums = _mm_sad_epu8(_mm_xor_si128(high_bytes, bias), _mm_setzero_si128());
   const int32_t low_sum = _mm_cvtsi128_si32(low_sums) + _mm_extract_epi32(low_sums, 2) - 2048;
   const int32_t high_sum = _mm_cvtsi128_si32(high_sums) + _mm_extract_epi32(high_sums, 2) - 2048;
-  const int32_t sum = low_sum + high_sum;
-  *meta = {.scale = scale,
-           .scaled_sum = scale * static_cast<float>(sum),
-           .scaled_sum_low = scale * static_cast<float>(low_sum),
-           .scaled_sum_high = scale * static_cast<float>(high_sum),
-           .neg8_sum = -8 * sum,
-           .neg128_sum = -128 * sum,
-           .neg128_sum_low = -128 * low_sum,
-           .neg128_sum_high = -128 * high_sum};
+  *meta = MakeMeta(scale, low_sum, high_sum);
 }
 
 }  // namespace

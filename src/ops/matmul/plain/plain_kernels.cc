@@ -143,14 +143,7 @@ BlockMeta QuantizeBlock(const float* x, int8_t* xq) {
   const float scale = !finite           ? std::bit_cast<float>(0x7FC00000u)
                       : inverse == 0.0f ? 0.0f
                                         : max / 127.0f;
-  return {.scale = scale,
-          .scaled_sum = scale * static_cast<float>(sum[0] + sum[1]),
-          .scaled_sum_low = scale * static_cast<float>(sum[0]),
-          .scaled_sum_high = scale * static_cast<float>(sum[1]),
-          .neg8_sum = -8 * (sum[0] + sum[1]),
-          .neg128_sum = -128 * (sum[0] + sum[1]),
-          .neg128_sum_low = -128 * sum[0],
-          .neg128_sum_high = -128 * sum[1]};
+  return MakeMeta(scale, sum[0], sum[1]);
 }
 
 const Kernels& PlainKernels() {
