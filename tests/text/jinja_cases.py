@@ -201,6 +201,8 @@ GROUPS["filters"] = [
     "{{ numbers|batch(3)|list }} {{ numbers|batch(3, 0)|list }} {{ empty_list|batch(2)|list }}",
     "{{ '%s-%s'|format(1, 'b') }} {{ '%(a)s'|format(a=1) }}",
     "{{ text|string }} {{ 5|string }} {{ [1]|string }} {{ none_value|string|length }} {{ ('<a>' | escape) ~ '' }} {{ 5|safe }}",
+    "{{ '<a>'|safe + '<b>' }} {{ '<b>' + 'c'|safe + 'd&' }} {{ ('<a>'|e) + '\"' }} {{ '<a>'|e|e }} {{ '<a>'|e|forceescape }} {{ '<a>'|safe ~ '<b>' }} {{ ['<'|safe, '<']|join }}",
+    "{{ 'a'|safe + 1 }}",
     "{{ text|nope }}",
     "{{ 'x' if yes else text|nope }}",
     "{{ text|upper|lower|title }} {{ -1|abs }} {{ (1, 2)|first + 1 }} {{ 'a' ~ 'b'|upper }} {{ 1 + 2|string|length }}",

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "text/template/format.h"
+#include "text/template/markup.h"
 
 namespace hayate::text::jinja {
 namespace {
@@ -163,6 +164,7 @@ Result<Value> RepeatSequence(State& state, const Sequence& sequence, int64_t cou
 Result<Value> ApplyToOthers(State& state, BinaryOperator op, const Value& left,
                             const Value& right) {
   if (op == BinaryOperator::kAdd && left.is_string() && right.is_string()) {
+    if (left.is_markup() || right.is_markup()) return ConcatenateMarkup(state, left, right);
     RETURN_IF_ERROR(state.CheckStringSize(left.string().size() + right.string().size()));
     return state.NewString(left.string() + right.string());
   }

@@ -57,6 +57,7 @@ class ExpressionParser {
     return &tree_.expressions.back();
   }
 
+  // ---- Operators (expression_parser.cc)
   Result<ExpressionRef> ParseOr();
   Result<ExpressionRef> ParseAnd();
   Result<ExpressionRef> ParseNot();
@@ -67,6 +68,8 @@ class ExpressionParser {
   Result<ExpressionRef> ParsePower();
   enum class FiltersAllowed { kYes, kNo };
   Result<ExpressionRef> ParseUnary(FiltersAllowed filters);
+
+  // ---- Operands (operand_parser.cc)
   Result<ExpressionRef> ParsePrimary();
   Result<ExpressionRef> ParseNameOrConstant();
   Result<ExpressionRef> ParseNumber();

@@ -1,6 +1,5 @@
 #pragma once
-// The filters of templates: jinja2's, and tojson as transformers defines it. Nothing escapes by
-// itself here, so `safe` changes nothing and `escape` gives plain text.
+// The filters of templates: jinja2's, and tojson as transformers defines it.
 
 #include <span>
 #include <string_view>

@@ -27,6 +27,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const bool has_context = context.ok() && context->is_dict();
   const hayate::Result<std::string> text =
       compiled->Render(has_context ? context->dict() : jinja::Dict{}, options);
-  if (text.ok()) CHECK_LE(text->size(), options.limits.max_output_bytes);
+  if (text.ok()) {
+    CHECK_LE(text->size(), options.limits.max_output_bytes);
+  }
   return 0;
 }

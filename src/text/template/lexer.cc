@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "text/template/code_points.h"
+#include "text/template/number_literal.h"
 #include "text/template/string_literal.h"
 
 namespace hayate::text::jinja {
@@ -239,69 +240,16 @@ class Lexer {
     return OkStatus();
   }
 
-  // Appends the run of digits (underscores between them dropped) at offset_.
-  template <typename IsDigitOfBase>
-  void TakeDigits(std::string& out, IsDigitOfBase is_digit) {
-    while (offset_ < source_.size()) {
-      const char c = source_[offset_];
-      const bool separates =
-          c == '_' && offset_ + 1 < source_.size() && is_digit(source_[offset_ + 1]);
-      if (!is_digit(c) && !separates) return;
-      if (!separates) out += c;
-      ++offset_;
-    }
-  }
-
   Status LexNumber() {
     const size_t begin = offset_;
-    std::string digits;
-    if (source_[begin] == '0' && begin + 1 < source_.size()) {
-      const char base = static_cast<char>(source_[begin + 1] | 0x20);
-      if (base == 'x' || base == 'o' || base == 'b') {
-        digits = {'0', base};
-        offset_ += 2;
-        TakeDigits(digits, [base](char c) {
-          return base == 'x'   ? IsAsciiDigit(c) || ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
-                 : base == 'o' ? c >= '0' && c <= '7'
-                               : c == '0' || c == '1';
-        });
-        if (digits.size() == 2) return Fail("a number has no digits after its base");
-        Add(Token::Kind::kInteger, std::move(digits), begin);
-        return OkStatus();
-      }
-    }
-    TakeDigits(digits, IsAsciiDigit);
-    if (digits[0] == '0' && digits.find_first_not_of('0') != std::string::npos && !At(".")) {
-      return Fail("a decimal number starts with zero");
-    }
     // `x.0.1` is two subscripts, no fraction.
     const bool after_dot = begin > 0 && source_[begin - 1] == '.';
-    const bool is_float = !after_dot && TakeFraction(digits);
-    Add(is_float ? Token::Kind::kFloat : Token::Kind::kInteger, std::move(digits), begin);
+    Result<NumberLiteral> number = after_dot ? ScanInteger(Rest()) : ScanNumber(Rest());
+    if (!number.ok()) return Fail(number.status().message());
+    offset_ += number->length;
+    Add(number->is_float ? Token::Kind::kFloat : Token::Kind::kInteger, std::move(number->digits),
+        begin);
     return OkStatus();
-  }
-
-  bool TakeFraction(std::string& digits) {
-    bool is_float = false;
-    const auto digit_at = [this](size_t i) {
-      return i < source_.size() && IsAsciiDigit(source_[i]);
-    };
-    if (At(".") && digit_at(offset_ + 1)) {
-      is_float = true;
-      digits += '.';
-      ++offset_;
-      TakeDigits(digits, IsAsciiDigit);
-    }
-    if (At("e") || At("E")) {
-      const size_t first = offset_ + 1 + (SignAt(offset_ + 1) != '\0' ? 1 : 0);
-      if (digit_at(first)) {
-        is_float = true;
-        digits.append(source_, offset_, first - offset_);
-        offset_ = first;
-        TakeDigits(digits, IsAsciiDigit);
-      }
-    }
-    return is_float;
   }
 
   Status LexOperator(std::string& open_brackets) {

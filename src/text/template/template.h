@@ -4,8 +4,8 @@
 // immutable sandbox, tojson without ASCII escapes, raise_exception, strftime_now, {% generation %}.
 //
 // Left out: includes and inheritance, recursive loops, `*args` in calls, filters for HTML pages,
-// and integers beyond 64 bits. Iterators (map, select…) can be walked again, where Python's are
-// used up.
+// and integers beyond 64 bits. Of text marked by `safe` or `escape`, only `+` keeps the mark.
+// Iterators (map, select…) can be walked again, where Python's are used up.
 
 #include <memory>
 #include <string>

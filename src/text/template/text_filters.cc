@@ -7,6 +7,7 @@
 #include "text/template/filters.h"
 #include "text/template/format.h"
 #include "text/template/json.h"
+#include "text/template/markup.h"
 #include "text/template/methods.h"
 #include "text/template/printing.h"
 #include "text/template/text_search.h"
@@ -96,32 +97,24 @@ Result<Value> ToString(State& state, const Value& value, const Arguments& argume
   return state.NewString(std::move(text));
 }
 
-Result<Value> Escape(State& state, const Value& value, const Arguments& arguments) {
+Result<Value> MarkSafe(State& state, const Value& value, const Arguments& arguments) {
+  RETURN_IF_ERROR(Bind<0>(arguments, {}).status());
+  ASSIGN_OR_RETURN(std::string text, ToText(state, value));
+  RETURN_IF_ERROR(state.Charge(text.size()));
+  return Value::Markup(std::move(text));
+}
+
+Result<Value> ForceEscape(State& state, const Value& value, const Arguments& arguments) {
   RETURN_IF_ERROR(Bind<0>(arguments, {}).status());
   ASSIGN_OR_RETURN(const std::string text, ToText(state, value));
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      case '"':
-        out += "&#34;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return state.NewString(std::move(out));
+  std::string escaped = EscapeHtml(text);
+  RETURN_IF_ERROR(state.CheckStringSize(escaped.size()));
+  RETURN_IF_ERROR(state.Charge(escaped.size()));
+  return Value::Markup(std::move(escaped));
+}
+
+Result<Value> Escape(State& state, const Value& value, const Arguments& arguments) {
+  return value.is_markup() ? Result<Value>(value) : ForceEscape(state, value, arguments);
 }
 
 Result<Value> Format(State& state, const Value& value, const Arguments& arguments) {
@@ -168,12 +161,12 @@ constexpr std::array<NamedFunction, 14> kFilters = {{
     {"capitalize", MapCase<Capitalize>},
     {"e", Escape},
     {"escape", Escape},
-    {"forceescape", Escape},
+    {"forceescape", ForceEscape},
     {"format", Format},
     {"indent", Indent},
     {"lower", MapCase<Lower>},
     {"replace", Replace},
-    {"safe", ToString},
+    {"safe", MarkSafe},
     {"string", ToString},
     {"title", MapCase<Title>},
     {"tojson", ToJsonText},

@@ -14,6 +14,10 @@ Value Value::String(std::string value) {
   return Value(Rep(std::make_shared<const std::string>(std::move(value))));
 }
 
+Value Value::Markup(std::string value) {
+  return Value(Rep(MarkupRep{std::make_shared<const std::string>(std::move(value))}));
+}
+
 Value Value::List(std::vector<Value> items) {
   return FromSequence({.type = SequenceType::kList, .items = std::move(items), .label = {}});
 }

@@ -34,13 +34,17 @@ class Value {
   static Value Int(int64_t value) { return Value(Rep(value)); }
   static Value Float(double value) { return Value(Rep(value)); }
   static Value String(std::string value);
+  // Text that the filters `safe` and `escape` have marked. A string in every way, but what `+`
+  // joins to it is escaped for HTML first (markupsafe.Markup).
+  static Value Markup(std::string value);
   static Value List(std::vector<Value> items);
   static Value Tuple(std::vector<Value> items);
   static Value FromSequence(Sequence sequence);
   static Value FromDict(Dict dict);
   static Value FromObject(Object* object) { return Value(Rep(object)); }
 
-  Kind kind() const { return static_cast<Kind>(rep_.index()); }
+  Kind kind() const { return is_markup() ? Kind::kString : static_cast<Kind>(rep_.index()); }
+  bool is_markup() const { return std::holds_alternative<MarkupRep>(rep_); }
   bool is_none() const { return kind() == Kind::kNone; }
   bool is_undefined() const { return kind() == Kind::kUndefined; }
   bool is_bool() const { return kind() == Kind::kBool; }
@@ -61,7 +65,10 @@ class Value {
   double as_double() const {
     return is_float() ? std::get<double>(rep_) : static_cast<double>(as_int());
   }
-  const std::string& string() const { return *std::get<StringRef>(rep_); }
+  const std::string& string() const {
+    const auto* markup = std::get_if<MarkupRep>(&rep_);
+    return markup != nullptr ? *markup->text : *std::get<StringRef>(rep_);
+  }
   const Sequence& sequence() const { return *std::get<SequenceRef>(rep_); }
   const std::shared_ptr<const Sequence>& sequence_ref() const {
     return std::get<SequenceRef>(rep_);
@@ -81,11 +88,14 @@ class Value {
     std::shared_ptr<const std::string> why;
   };
   using StringRef = std::shared_ptr<const std::string>;
+  struct MarkupRep {
+    StringRef text;
+  };
   using SequenceRef = std::shared_ptr<const Sequence>;
   using DictRef = std::shared_ptr<const Dict>;
-  // In the order of Kind.
+  // In the order of Kind; marked text last.
   using Rep = std::variant<std::monostate, UndefinedRep, bool, int64_t, double, StringRef,
-                           SequenceRef, DictRef, Object*>;
+                           SequenceRef, DictRef, Object*, MarkupRep>;
 
   explicit Value(Rep rep) : rep_(std::move(rep)) {}
   Rep rep_;
