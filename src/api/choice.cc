@@ -1,0 +1,88 @@
+#include "api/choice.h"
+
+#include <utility>
+
+namespace hayate::api {
+
+Choice::Choice(const GenerationSpec& spec, const ServedModel& model, int32_t prompt_tokens)
+    : spec_(spec),
+      detokenizer_(model.tokenizer,
+                   {.skip_special = spec.skip_special, .position = text::TextPosition::kMiddle}),
+      prompt_tokens_(prompt_tokens) {
+  if (spec.stop_strings) matcher_.emplace(*spec.stop_strings, spec.stop_text);
+}
+
+ChoiceDelta Choice::Push(TokenEvent& event) {
+  ChoiceDelta delta;
+  if (ended_) return delta;
+  cached_tokens_ = event.cached_tokens;
+  for (TokenLogprob& logprob : event.prompt_logprobs) {
+    prompt_logprobs_.push_back(std::move(logprob));
+  }
+  for (size_t i = 0; i < event.tokens.size() && !ended_; ++i) {
+    const TokenId token = event.tokens[i];
+    ++completion_tokens_;
+    delta.tokens.push_back(token);
+    const size_t begin = detokenised_;
+    // The stop token ends the answer and is no part of its text, unless asked for.
+    const bool is_stop = event.matched_stop && i + 1 == event.tokens.size();
+    std::string text;
+    if (!is_stop || spec_.stop_text == text::StopText::kKept) text = detokenizer_.Push(token);
+    detokenised_ += text.size();
+    if (i < event.logprobs.size()) {
+      pending_.push_back({begin, detokenised_, std::move(event.logprobs[i])});
+    }
+    PushText(text, delta);
+  }
+  if (event.finish && !ended_) {
+    ChoiceEnd end{.reason = *event.finish, .status = event.status};
+    if (event.matched_stop) end.matched_stop = *event.matched_stop;
+    const std::string rest = detokenizer_.Flush();
+    detokenised_ += rest.size();
+    PushText(rest, delta);
+    if (!ended_) Finish(std::move(end), delta);
+  }
+  ReleaseLogprobs(delta);
+  return delta;
+}
+
+void Choice::PushText(std::string_view text, ChoiceDelta& delta) {
+  const bool may_stop = completion_tokens_ >= spec_.sampling.min_new_tokens;
+  if (!matcher_ || !may_stop) {
+    delta.text += text;
+    passed_on_ += text.size();
+    return;
+  }
+  text::StopMatcher::Output output = matcher_->Feed(text);
+  delta.text += output.text;
+  passed_on_ += output.text.size();
+  if (!output.matched) return;
+  ended_ = true;
+  delta.end = ChoiceEnd{.reason = FinishReason::kStop,
+                        .matched_stop = spec_.stop_strings->strings()[*output.matched]};
+}
+
+void Choice::Finish(ChoiceEnd end, ChoiceDelta& delta) {
+  if (matcher_) {
+    const std::string held = matcher_->Flush();
+    delta.text += held;
+    passed_on_ += held.size();
+  }
+  ended_ = true;
+  delta.end = std::move(end);
+}
+
+void Choice::ReleaseLogprobs(ChoiceDelta& delta) {
+  while (!pending_.empty()) {
+    PendingLogprob& front = pending_.front();
+    // While text is held back its tokens wait with it. After a stop string, tokens that lie wholly
+    // in what was cut off are dropped.
+    const bool passed = front.end <= passed_on_;
+    const bool cut = ended_ && front.begin >= passed_on_ && front.end > passed_on_;
+    if (!passed && !ended_) return;
+    if (!cut) delta.logprobs.push_back(std::move(front.logprob));
+    pending_.pop_front();
+  }
+}
+
+}  // namespace hayate::api

@@ -1,0 +1,74 @@
+#pragma once
+// One answer in the making: tokens in, text out. Detokenises, watches for stop strings, keeps token
+// log-probabilities in step with the text that has been passed on. Owner: the http thread of its
+// exchange.
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "api/generation_spec.h"
+#include "api/served_model.h"
+#include "core/token_event.h"
+#include "text/detokenizer.h"
+#include "text/stop_matcher.h"
+
+namespace hayate::api {
+
+// How an answer ended, as clients see it.
+struct ChoiceEnd {
+  FinishReason reason = FinishReason::kStop;
+  std::variant<std::monostate, TokenId, std::string> matched_stop;  // id or string
+  Status status;                                                    // with kAbort
+};
+
+// What one event added.
+struct ChoiceDelta {
+  std::string text;
+  std::vector<TokenId> tokens;
+  std::vector<TokenLogprob> logprobs;  // of the tokens whose text is passed on now
+  std::optional<ChoiceEnd> end;        // with the last delta
+};
+
+class Choice {
+ public:
+  // The spec outlives the choice.
+  Choice(const GenerationSpec& spec, const ServedModel& model, int32_t prompt_tokens);
+
+  // Takes the event's tokens up to the end of the answer; what follows a stop string is dropped.
+  ChoiceDelta Push(TokenEvent& event);
+  bool ended() const { return ended_; }
+
+  int32_t prompt_tokens() const { return prompt_tokens_; }
+  int32_t completion_tokens() const { return completion_tokens_; }
+  int32_t cached_tokens() const { return cached_tokens_; }
+  std::vector<TokenLogprob>& prompt_logprobs() { return prompt_logprobs_; }
+
+ private:
+  struct PendingLogprob {
+    size_t begin;  // bytes of detokenised text before the token and after it
+    size_t end;
+    TokenLogprob logprob;
+  };
+  void PushText(std::string_view text, ChoiceDelta& delta);
+  void Finish(ChoiceEnd end, ChoiceDelta& delta);
+  void ReleaseLogprobs(ChoiceDelta& delta);
+
+  const GenerationSpec& spec_;
+  text::Detokenizer detokenizer_;
+  std::optional<text::StopMatcher> matcher_;
+  int32_t prompt_tokens_;
+  int32_t completion_tokens_ = 0;
+  int32_t cached_tokens_ = 0;
+  size_t detokenised_ = 0;  // bytes
+  size_t passed_on_ = 0;    // bytes
+  bool ended_ = false;
+  std::deque<PendingLogprob> pending_;
+  std::vector<TokenLogprob> prompt_logprobs_;
+};
+
+}  // namespace hayate::api

@@ -1,0 +1,87 @@
+#include "api/error_table.h"
+
+#include "base/check.h"
+#include "base/json_writer.h"
+
+namespace hayate::api {
+namespace {
+
+constexpr std::string_view kInvalidRequest = "invalid_request_error";
+
+std::string Render(std::string_view message, std::string_view type, std::string_view param,
+                   std::string_view code) {
+  std::string out;
+  JsonWriter json(out);
+  json.BeginObject();
+  json.Key("error");
+  json.BeginObject();
+  json.Field("message", message);
+  json.Field("type", type);
+  param.empty() ? json.NullField("param") : json.Field("param", param);
+  json.Field("code", code);
+  json.EndObject();
+  json.EndObject();
+  return out;
+}
+
+}  // namespace
+
+const ErrorKind& KindOf(ErrorCode code) {
+  static constexpr ErrorKind kOk{200, "", false};
+  static constexpr ErrorKind kInvalid{400, kInvalidRequest, false};
+  static constexpr ErrorKind kNotFound{404, "not_found_error", false};
+  static constexpr ErrorKind kNoKey{401, "authentication_error", false};
+  static constexpr ErrorKind kForbidden{403, "permission_error", false};
+  static constexpr ErrorKind kTooLarge{413, kInvalidRequest, false};
+  static constexpr ErrorKind kBusy{429, "rate_limit_error", true};
+  static constexpr ErrorKind kLate{408, "timeout_error", true};
+  static constexpr ErrorKind kGone{499, "cancelled_error", true};
+  static constexpr ErrorKind kDown{503, "service_unavailable_error", true};
+  static constexpr ErrorKind kOurs{500, "server_error", true};
+  switch (code) {
+    case ErrorCode::kOk:
+      return kOk;
+    case ErrorCode::kInvalidArgument:
+    case ErrorCode::kContextTooLong:
+    case ErrorCode::kUnsupported:
+      return kInvalid;
+    case ErrorCode::kNotFound:
+      return kNotFound;
+    case ErrorCode::kUnauthenticated:
+      return kNoKey;
+    case ErrorCode::kPermissionDenied:
+      return kForbidden;
+    case ErrorCode::kPayloadTooLarge:
+      return kTooLarge;
+    case ErrorCode::kResourceExhausted:
+      return kBusy;
+    case ErrorCode::kDeadlineExceeded:
+      return kLate;
+    case ErrorCode::kCancelled:
+      return kGone;
+    case ErrorCode::kUnavailable:
+      return kDown;
+    case ErrorCode::kDataLoss:
+    case ErrorCode::kIo:
+    case ErrorCode::kInternal:
+      return kOurs;
+  }
+  CHECK(false) << "unknown ErrorCode " << static_cast<int>(code);
+}
+
+std::string ErrorBody(const Status& status) {
+  const std::string_view code = status.code() == ErrorCode::kContextTooLong
+                                    ? "context_length_exceeded"
+                                    : ErrorCodeName(status.code());
+  return Render(status.message(), KindOf(status.code()).type, status.param(), code);
+}
+
+std::string ErrorBody(int http_status, std::string_view message) {
+  const std::string_view type = http_status == 429   ? "rate_limit_error"
+                                : http_status == 503 ? "service_unavailable_error"
+                                : http_status < 500  ? kInvalidRequest
+                                                     : "server_error";
+  return Render(message, type, "", std::to_string(http_status));
+}
+
+}  // namespace hayate::api

@@ -1,0 +1,90 @@
+#include "api/exchange_table.h"
+
+#include <algorithm>
+
+namespace hayate::api {
+
+ExchangeTable::ExchangeTable(http::IoThread& thread, uint64_t seed)
+    : seeds_(seed), wakeup_(thread, [this] { Drain(); }) {}
+
+ExchangeTable::~ExchangeTable() = default;
+
+uint64_t ExchangeTable::Add(std::unique_ptr<GenerationExchange> exchange) {
+  const uint64_t key = next_key_++;
+  exchange->writer().OnClose([this, key] { Remove(key); });
+  exchanges_.emplace(key, std::move(exchange));
+  return key;
+}
+
+GenerationExchange* ExchangeTable::Find(uint64_t key) {
+  const auto it = exchanges_.find(key);
+  return it == exchanges_.end() ? nullptr : it->second.get();
+}
+
+void ExchangeTable::Remove(uint64_t key) {
+  if (const auto it = requests_.find(key); it != requests_.end()) {
+    for (const RequestId id : it->second) choices_.erase(id);
+    requests_.erase(it);
+  }
+  exchanges_.erase(key);
+}
+
+void ExchangeTable::PushPrepared(uint64_t key, Result<std::vector<PreparedPrompt>> prompts) {
+  {
+    std::lock_guard lock(mutex_);
+    prepared_.push_back({key, std::move(prompts)});
+  }
+  wakeup_.Signal();
+}
+
+void ExchangeTable::Drain() {
+  StartPrepared();
+  DeliverEvents();
+}
+
+void ExchangeTable::StartPrepared() {
+  std::vector<Prepared> prepared;
+  {
+    std::lock_guard lock(mutex_);
+    prepared.swap(prepared_);
+  }
+  for (Prepared& item : prepared) {
+    GenerationExchange* exchange = Find(item.key);
+    if (exchange == nullptr) continue;  // the client left meanwhile
+    if (!item.prompts.ok()) {
+      exchange->Fail(item.prompts.status());
+      Remove(item.key);
+      continue;
+    }
+    const bool started =
+        exchange->Start(std::move(item.prompts).value(), seeds_, [&](RequestId id, size_t choice) {
+          choices_.emplace(id, std::pair(item.key, choice));
+          requests_[item.key].push_back(id);
+        });
+    if (!started) Remove(item.key);
+  }
+}
+
+void ExchangeTable::DeliverEvents() {
+  if (outbox_ == nullptr) return;
+  outbox_->Drain(events_);
+  touched_.clear();
+  for (TokenEvent& event : events_) {
+    const auto it = choices_.find(event.id);
+    if (it == choices_.end()) continue;
+    const auto [key, choice] = it->second;
+    if (event.finish) choices_.erase(it);
+    if (GenerationExchange* exchange = Find(key)) {
+      exchange->OnEvent(choice, event);
+      touched_.push_back(key);
+    }
+  }
+  std::sort(touched_.begin(), touched_.end());
+  touched_.erase(std::unique(touched_.begin(), touched_.end()), touched_.end());
+  for (const uint64_t key : touched_) {
+    GenerationExchange* exchange = Find(key);
+    if (exchange != nullptr && exchange->Flush()) Remove(key);
+  }
+}
+
+}  // namespace hayate::api

@@ -1,0 +1,56 @@
+#pragma once
+// A dialect's shape on the wire: whole answers and streamed events. One per exchange. Owner: its
+// http thread.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "api/choice.h"
+#include "api/generation_spec.h"
+#include "api/served_model.h"
+
+namespace hayate::api {
+
+struct Usage {
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;
+  int64_t cached_tokens = 0;
+};
+
+// What all of an exchange's events share.
+struct AnswerHead {
+  std::string id;  // "chatcmpl-…"
+  int64_t created = 0;
+  const GenerationSpec* spec = nullptr;
+  const ServedModel* model = nullptr;
+};
+
+// A choice and where it stands: prompt p's choice c has index p × n + c.
+struct ChoiceView {
+  size_t index = 0;
+  Choice* choice = nullptr;
+  const std::vector<TokenId>* prompt = nullptr;  // ids, for echo
+};
+
+class Formatter {
+ public:
+  virtual ~Formatter() = default;
+
+  // Streaming. Each appends whole events to `out`; nothing when there is nothing to say.
+  virtual void Open(const ChoiceView& view, std::string& out) = 0;
+  virtual void Delta(const ChoiceView& view, const ChoiceDelta& delta, const Usage& usage,
+                     std::string& out) = 0;
+  virtual void Close(const Usage& usage, std::string& out) = 0;
+
+  // Not streaming: deltas are gathered, then rendered at once.
+  virtual void Gather(const ChoiceView& view, ChoiceDelta delta) = 0;
+  virtual std::string Render(const std::vector<ChoiceView>& views, const Usage& usage) = 0;
+};
+
+std::unique_ptr<Formatter> MakeChatFormatter(const AnswerHead& head);
+std::unique_ptr<Formatter> MakeCompletionFormatter(const AnswerHead& head);
+std::unique_ptr<Formatter> MakeGenerateFormatter(const AnswerHead& head);
+
+}  // namespace hayate::api

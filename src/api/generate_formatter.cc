@@ -1,0 +1,146 @@
+// SGLang's /generate on the wire. Streamed text is cumulative.
+
+#include <utility>
+
+#include "api/answer_text.h"
+#include "api/formatter.h"
+#include "http/sse.h"
+
+namespace hayate::api {
+namespace {
+
+class GenerateFormatter final : public Formatter {
+ public:
+  explicit GenerateFormatter(const AnswerHead& head) : head_(head) {}
+
+  void Open(const ChoiceView&, std::string&) override {}
+
+  void Delta(const ChoiceView& view, const ChoiceDelta& delta, const Usage&,
+             std::string& out) override {
+    const bool speaks = !delta.text.empty() || !delta.tokens.empty() || delta.end;
+    Gather(view, delta);
+    if (!speaks) return;
+    scratch_.clear();
+    JsonWriter json(scratch_);
+    WriteAnswer(json, view, delta.end.has_value());
+    http::AppendSseEvent(out, scratch_);
+  }
+
+  void Close(const Usage&, std::string& out) override { out += http::kSseDone; }
+
+  void Gather(const ChoiceView& view, ChoiceDelta delta) override {
+    if (gathered_.size() <= view.index) gathered_.resize(view.index + 1);
+    gathered_[view.index].Add(std::move(delta));
+  }
+
+  std::string Render(const std::vector<ChoiceView>& views, const Usage&) override {
+    std::string out;
+    JsonWriter json(out);
+    const bool list = head_.spec->batched || views.size() > 1;
+    if (list) json.BeginArray();
+    for (const ChoiceView& view : views) WriteAnswer(json, view, true);
+    if (list) json.EndArray();
+    return out;
+  }
+
+ private:
+  void WriteAnswer(JsonWriter& json, const ChoiceView& view, bool ended) {
+    const GatheredChoice& choice = gathered_[view.index];
+    json.BeginObject();
+    json.Field("text", choice.text);
+    json.Key("output_ids");
+    json.BeginArray();
+    for (const TokenId token : choice.tokens) json.Int(token);
+    json.EndArray();
+    json.Field("index", static_cast<int64_t>(view.index));
+    json.Key("meta_info");
+    json.BeginObject();
+    json.Field("id", RequestIdOf(view.index));
+    json.Key("finish_reason");
+    ended ? WriteFinish(json, choice, *view.choice) : json.Null();
+    json.Field("prompt_tokens", view.choice->prompt_tokens());
+    json.Field("completion_tokens", view.choice->completion_tokens());
+    json.Field("cached_tokens", view.choice->cached_tokens());
+    json.Field("weight_version", "default");
+    if (head_.spec->logprobs.enabled) WriteLogprobs(json, view, choice);
+    json.EndObject();
+    json.EndObject();
+  }
+
+  std::string RequestIdOf(size_t index) const {
+    const std::vector<std::string>& ids = head_.spec->request_ids;
+    const size_t prompt = index / static_cast<size_t>(head_.spec->n);
+    if (ids.empty()) return head_.id + (index > 0 ? "_" + std::to_string(index) : "");
+    if (ids.size() > 1) return ids[prompt];
+    return head_.spec->batched ? ids[0] + "_" + std::to_string(prompt) : ids[0];
+  }
+
+  void WriteFinish(JsonWriter& json, const GatheredChoice& gathered, const Choice& choice) {
+    json.BeginObject();
+    json.Field("type", FinishName(gathered.end.reason));
+    switch (gathered.end.reason) {
+      case FinishReason::kStop:
+        json.Key("matched");
+        WriteMatchedStop(json, gathered.end);
+        break;
+      case FinishReason::kLength:
+        json.Field("length", choice.completion_tokens());
+        break;
+      case FinishReason::kAbort:
+        json.Field("message", gathered.end.status.message());
+        break;
+    }
+    json.EndObject();
+  }
+
+  void WriteLogprobs(JsonWriter& json, const ChoiceView& view, const GatheredChoice& choice) {
+    std::vector<TokenLogprob>& prompt = view.choice->prompt_logprobs();
+    json.Key("input_token_logprobs");
+    json.BeginArray();
+    if (head_.spec->logprobs.prompt_start == 0)
+      WriteTuple(json, std::nullopt, view.prompt->front());
+    for (const TokenLogprob& entry : prompt) WriteTuple(json, entry.logprob, entry.token);
+    json.EndArray();
+    json.Key("output_token_logprobs");
+    json.BeginArray();
+    for (const TokenLogprob& entry : choice.logprobs) WriteTuple(json, entry.logprob, entry.token);
+    json.EndArray();
+    if (head_.spec->logprobs.num_top == 0) return;
+    json.Key("input_top_logprobs");
+    json.BeginArray();
+    if (head_.spec->logprobs.prompt_start == 0) json.Null();
+    for (const TokenLogprob& entry : prompt) WriteTop(json, entry);
+    json.EndArray();
+    json.Key("output_top_logprobs");
+    json.BeginArray();
+    for (const TokenLogprob& entry : choice.logprobs) WriteTop(json, entry);
+    json.EndArray();
+  }
+
+  // [logprob, token id, text or null].
+  void WriteTuple(JsonWriter& json, std::optional<float> logprob, TokenId token) {
+    json.BeginArray();
+    logprob ? json.Float(*logprob) : json.Null();
+    json.Int(token);
+    head_.spec->return_text_in_logprobs ? json.String(TokenText(*head_.model, token)) : json.Null();
+    json.EndArray();
+  }
+
+  void WriteTop(JsonWriter& json, const TokenLogprob& entry) {
+    json.BeginArray();
+    for (const auto& [token, logprob] : entry.top) WriteTuple(json, logprob, token);
+    json.EndArray();
+  }
+
+  AnswerHead head_;
+  std::vector<GatheredChoice> gathered_;  // by choice index
+  std::string scratch_;
+};
+
+}  // namespace
+
+std::unique_ptr<Formatter> MakeGenerateFormatter(const AnswerHead& head) {
+  return std::make_unique<GenerateFormatter>(head);
+}
+
+}  // namespace hayate::api

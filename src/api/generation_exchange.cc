@@ -1,0 +1,172 @@
+#include "api/generation_exchange.h"
+
+#include <utility>
+
+#include "api/error_table.h"
+#include "api/send_error.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "http/sse.h"
+
+namespace hayate::api {
+namespace {
+
+std::unique_ptr<Formatter> MakeFormatter(const AnswerHead& head) {
+  switch (head.spec->dialect) {
+    case Dialect::kChat:
+      return MakeChatFormatter(head);
+    case Dialect::kCompletion:
+      return MakeCompletionFormatter(head);
+    case Dialect::kGenerate:
+      return MakeGenerateFormatter(head);
+  }
+  CHECK(false) << "unknown Dialect";
+  return {};
+}
+
+}  // namespace
+
+GenerationExchange::GenerationExchange(Parts parts, std::string id, http::ResponseWriter writer)
+    : parts_(std::move(parts)), id_(std::move(id)), writer_(std::move(writer)) {
+  formatter_ = MakeFormatter(
+      {.id = id_, .created = UnixSeconds(), .spec = parts_.spec.get(), .model = parts_.model});
+}
+
+GenerationExchange::~GenerationExchange() {
+  CancelRest();
+  if (name_claimed_) parts_.live->Release(id_);
+}
+
+bool GenerationExchange::ClaimName() {
+  name_claimed_ = parts_.live->Claim(id_);
+  if (!name_claimed_) {
+    Fail(InvalidField("rid", "'{}' names a request that is still running", id_));
+  }
+  return name_claimed_;
+}
+
+void GenerationExchange::MakeChoices() {
+  const auto n = static_cast<size_t>(parts_.spec->n);
+  choices_.reserve(prompts_.size() * n);
+  for (const PreparedPrompt& prompt : prompts_) {
+    for (size_t c = 0; c < n; ++c) {
+      choices_.emplace_back(*parts_.spec, *parts_.model, static_cast<int32_t>(prompt.ids.size()));
+    }
+  }
+}
+
+bool GenerationExchange::SubmitChoice(size_t index, uint64_t seed) {
+  const GenerationSpec& spec = *parts_.spec;
+  const auto n = static_cast<size_t>(spec.n);
+  const PreparedPrompt& prompt = prompts_[index / n];
+  Request request;
+  request.id = parts_.client->NewId();
+  request.prompt = prompt.ids;
+  request.sampling = spec.sampling;
+  request.sampling.max_new_tokens = prompt.max_new_tokens;
+  request.sampling.seed = seed + index % n;
+  request.sampling.stop_token_ids = parts_.model->eos_ids;
+  request.sampling.stop_token_ids.insert(request.sampling.stop_token_ids.end(),
+                                         spec.stop_token_ids.begin(), spec.stop_token_ids.end());
+  request.logprobs = spec.logprobs;
+  request.priority = spec.priority;
+  request.cache_namespace = spec.cache_namespace;
+  request.outbox = parts_.outbox;
+  const RequestId id = request.id;
+  if (const Status status = parts_.client->Submit(std::move(request)); !status.ok()) {
+    CancelRest();
+    Fail(status);
+    return false;
+  }
+  requests_.push_back(id);
+  parts_.live->Add(id_, id);
+  return true;
+}
+
+void GenerationExchange::Fail(const Status& status) {
+  if (streaming_) {
+    http::AppendSseEvent(out_, ErrorBody(status));
+    out_ += http::kSseDone;
+    writer_.Write(out_);
+    writer_.End();
+  } else {
+    SendError(writer_, status);
+  }
+  out_.clear();
+  over_ = true;
+}
+
+bool GenerationExchange::EndsWithError(const ChoiceDelta& delta) const {
+  // A cancel that a client asked for is an ordinary end; anything else is an error.
+  return delta.end && delta.end->reason == FinishReason::kAbort &&
+         delta.end->status.code() != ErrorCode::kCancelled;
+}
+
+void GenerationExchange::OnEvent(size_t index, TokenEvent& event) {
+  Choice& choice = choices_[index];
+  if (over_ || choice.ended()) return;
+  ChoiceDelta delta = choice.Push(event);
+  if (EndsWithError(delta)) {
+    CancelRest();
+    Fail(delta.end->status);
+    return;
+  }
+  const bool ended = delta.end.has_value();
+  // A stop string is found here, after the engine went on: it must not go on.
+  if (ended && !event.finish) parts_.client->Cancel(requests_[index]);
+  if (!parts_.spec->stream) {
+    formatter_->Gather(View(index), std::move(delta));
+  } else {
+    if (!streaming_) {
+      streaming_ = true;
+      writer_.BeginStream({.content_type = http::kSseContentType});
+      for (size_t i = 0; i < choices_.size(); ++i) formatter_->Open(View(i), out_);
+    }
+    formatter_->Delta(View(index), delta, CountUsage(), out_);
+  }
+  if (ended) ++num_ended_;
+}
+
+bool GenerationExchange::Flush() {
+  if (over_) return true;
+  const bool complete = num_ended_ == choices_.size();
+  if (!parts_.spec->stream) {
+    if (!complete) return false;
+    std::vector<ChoiceView> views;
+    for (size_t i = 0; i < choices_.size(); ++i) views.push_back(View(i));
+    writer_.Send({.content_type = "application/json"}, formatter_->Render(views, CountUsage()));
+    over_ = true;
+    return true;
+  }
+  if (complete) formatter_->Close(CountUsage(), out_);
+  if (!out_.empty()) writer_.Write(out_);
+  out_.clear();
+  if (!complete) return false;
+  writer_.End();
+  over_ = true;
+  return true;
+}
+
+Usage GenerationExchange::CountUsage() const {
+  Usage usage;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    usage.completion_tokens += choices_[i].completion_tokens();
+    if (i % static_cast<size_t>(parts_.spec->n) != 0) continue;
+    usage.prompt_tokens += choices_[i].prompt_tokens();
+    usage.cached_tokens += choices_[i].cached_tokens();
+  }
+  return usage;
+}
+
+ChoiceView GenerationExchange::View(size_t index) {
+  const size_t prompt = index / static_cast<size_t>(parts_.spec->n);
+  return {index, &choices_[index], &prompts_[prompt].ids};
+}
+
+void GenerationExchange::CancelRest() {
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    if (!choices_[i].ended()) parts_.client->Cancel(requests_[i]);
+  }
+}
+
+}  // namespace hayate::api

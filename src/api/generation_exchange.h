@@ -1,0 +1,83 @@
+#pragma once
+// One HTTP exchange that generates text: from prepared prompts to the last byte. Submits a request
+// a choice, turns their events into the dialect's bytes, cancels what nobody waits for any more.
+// Owner: the http thread of the exchange; its ExchangeTable holds it.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "api/choice.h"
+#include "api/formatter.h"
+#include "api/live_requests.h"
+#include "api/prepare.h"
+#include "base/rng.h"
+#include "core/token_event.h"
+#include "engine/client.h"
+#include "http/response_writer.h"
+
+namespace hayate::api {
+
+class GenerationExchange {
+ public:
+  struct Parts {
+    std::shared_ptr<const GenerationSpec> spec;
+    const ServedModel* model;
+    engine::Client* client;
+    LiveRequests* live;
+    int32_t outbox;  // of this thread
+  };
+  GenerationExchange(Parts parts, std::string id, http::ResponseWriter writer);
+  // Cancels what still runs.
+  ~GenerationExchange();
+
+  // Submits everything. `on_submitted(request, choice)` learns which events will come. False when
+  // the exchange is over (an error was sent).
+  template <typename OnSubmitted>
+  bool Start(std::vector<PreparedPrompt> prompts, Rng& seeds, OnSubmitted on_submitted) {
+    if (!ClaimName()) return false;
+    prompts_ = std::move(prompts);
+    MakeChoices();
+    const uint64_t seed =
+        parts_.spec->seed ? static_cast<uint64_t>(*parts_.spec->seed) : seeds.NextU64();
+    for (size_t i = 0; i < choices_.size(); ++i) {
+      if (!SubmitChoice(i, seed)) return false;
+      on_submitted(requests_[i], i);
+    }
+    return true;
+  }
+
+  // The prompts could not be prepared, or there was no room for the work.
+  void Fail(const Status& status);
+
+  // One event of choice `index`. Bytes wait for Flush.
+  void OnEvent(size_t index, TokenEvent& event);
+  // Writes what gathered; true once the exchange is complete.
+  bool Flush();
+
+  http::ResponseWriter& writer() { return writer_; }
+
+ private:
+  bool ClaimName();
+  void MakeChoices();
+  bool SubmitChoice(size_t index, uint64_t seed);
+  bool EndsWithError(const ChoiceDelta& delta) const;
+  Usage CountUsage() const;
+  ChoiceView View(size_t index);
+  void CancelRest();
+
+  Parts parts_;
+  std::string id_;
+  http::ResponseWriter writer_;
+  std::unique_ptr<Formatter> formatter_;
+  std::vector<PreparedPrompt> prompts_;
+  std::vector<Choice> choices_;      // prompt p's choice c at p × n + c
+  std::vector<RequestId> requests_;  // submitted, by choice
+  size_t num_ended_ = 0;
+  bool name_claimed_ = false;
+  bool streaming_ = false;  // the head is out
+  bool over_ = false;
+  std::string out_;  // bytes for the next Flush
+};
+
+}  // namespace hayate::api

@@ -1,0 +1,55 @@
+#pragma once
+// A request for text, parsed and checked but not yet tokenised: what /v1/chat/completions,
+// /v1/completions and /generate have in common.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/sampling_params.h"
+#include "text/chat_template.h"
+#include "text/stop_matcher.h"
+#include "text/tokenizer.h"
+
+namespace hayate::api {
+
+enum class Dialect : uint8_t { kChat, kCompletion, kGenerate };
+
+// A text, token ids, or a conversation for the chat template.
+using PromptSource = std::variant<std::string, std::vector<TokenId>, text::ChatInput>;
+
+struct GenerationSpec {
+  Dialect dialect = Dialect::kChat;
+  std::vector<PromptSource> prompts;  // at least one
+  bool batched = false;               // /generate with a list: the answer is a list too
+  int32_t n = 1;                      // choices a prompt
+
+  // max_new_tokens and stop ids are completed by Prepare; the seed of choice i is seed + i.
+  SamplingParams sampling;
+  std::optional<int64_t> max_new_tokens;  // absent: the rest of the context
+  std::optional<int64_t> seed;            // absent: a fresh one
+  std::vector<TokenId> stop_token_ids;
+  std::shared_ptr<const text::StopStrings> stop_strings;  // null: none
+  text::StopText stop_text = text::StopText::kTrimmed;
+  text::SkipSpecial skip_special = text::SkipSpecial::kYes;
+
+  LogprobParams logprobs;
+  bool echo = false;  // completions: the prompt's text comes first
+  bool return_text_in_logprobs = false;
+
+  bool stream = false;
+  bool include_usage = false;            // a last event with the counts
+  bool continuous_usage = false;         // counts in every event
+  std::string model;                     // as the client wrote it
+  std::vector<std::string> request_ids;  // rid; empty: made up
+  std::string cache_namespace;
+  int32_t priority = 0;
+
+  static constexpr int32_t kMaxChoices = 128;
+  static constexpr size_t kMaxPrompts = 2048;
+};
+
+}  // namespace hayate::api

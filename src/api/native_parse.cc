@@ -1,0 +1,109 @@
+#include "api/native_parse.h"
+
+#include <limits>
+
+#include "api/field_reader.h"
+#include "api/sampling_fields.h"
+#include "base/error.h"
+
+namespace hayate::api {
+namespace {
+
+using simdjson::dom::element;
+
+constexpr int64_t kDefaultMaxNewTokens = 128;  // SGLang's
+
+void ReadSamplingObject(FieldReader& outer, const ServedModel& model, GenerationSpec& spec) {
+  const auto object = outer.Object("sampling_params");
+  if (!object) {
+    spec.max_new_tokens = kDefaultMaxNewTokens;
+    return;
+  }
+  FieldReader fields(*object, "sampling_params.");
+  ReadSamplingFields(fields, model, spec);
+  spec.max_new_tokens = fields.Int("max_new_tokens", 0, std::numeric_limits<int64_t>::max())
+                            .value_or(kDefaultMaxNewTokens);
+  spec.sampling.min_new_tokens =
+      static_cast<int32_t>(fields.Int("min_new_tokens", 0, model.max_context).value_or(0));
+  constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+  spec.seed = fields.Int("sampling_seed", kMin, kMax);
+  for (const char* name : {"regex", "ebnf", "json_schema", "structural_tag", "stop_regex"}) {
+    if (fields.Any(name)) fields.Fail(name, "is not supported by this server");
+  }
+  if (!fields.status().ok()) outer.Fail("sampling_params", fields.status().message());
+}
+
+Status ReadPrompts(FieldReader& fields, const ServedModel& model, GenerationSpec& spec) {
+  const auto text = fields.Any("text");
+  const auto ids = fields.Any("input_ids");
+  if (text.has_value() == ids.has_value()) {
+    return InvalidField("text", "give exactly one of text and input_ids");
+  }
+  std::string_view one;
+  if (text && text->get(one) == simdjson::SUCCESS) {
+    spec.prompts.emplace_back(std::string(one));
+    return OkStatus();
+  }
+  const std::string name = text ? "text" : "input_ids";
+  simdjson::dom::array array;
+  if ((text ? *text : *ids).get(array) != simdjson::SUCCESS || array.size() == 0) {
+    return InvalidField(name, "must be a {} or a list of them, not empty",
+                        text ? "string" : "list of token ids");
+  }
+  if (ids && array.at(0).is_number()) {
+    ASSIGN_OR_RETURN(auto tokens, ReadTokenIds(array, name, model.vocab_size));
+    spec.prompts.emplace_back(std::move(tokens));
+    return OkStatus();
+  }
+  spec.batched = true;
+  for (const element item : array) {
+    const std::string where = name + "[" + std::to_string(spec.prompts.size()) + "]";
+    if (spec.prompts.size() == GenerationSpec::kMaxPrompts) {
+      return InvalidField(name, "holds more than {} prompts", GenerationSpec::kMaxPrompts);
+    }
+    simdjson::dom::array inner;
+    if (text && item.get(one) == simdjson::SUCCESS) {
+      spec.prompts.emplace_back(std::string(one));
+    } else if (ids && item.get(inner) == simdjson::SUCCESS) {
+      ASSIGN_OR_RETURN(auto tokens, ReadTokenIds(inner, where, model.vocab_size));
+      spec.prompts.emplace_back(std::move(tokens));
+    } else {
+      return InvalidField(where, "must be a {}", text ? "string" : "list of token ids");
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<GenerationSpec> ParseGenerateRequest(simdjson::dom::object body, const ServedModel& model,
+                                            std::vector<std::string>& unknown) {
+  FieldReader fields(body);
+  GenerationSpec spec;
+  spec.dialect = Dialect::kGenerate;
+  ReadSamplingObject(fields, model, spec);
+  spec.model = fields.String("model").value_or("");
+  spec.stream = fields.Bool("stream").value_or(false);
+  spec.logprobs.enabled = fields.Bool("return_logprob").value_or(false);
+  const auto start = fields.Int("logprob_start_len", -1, std::numeric_limits<int32_t>::max());
+  const auto top = fields.Int("top_logprobs_num", 0, LogprobParams::kMaxTop);
+  if (spec.logprobs.enabled) {
+    spec.logprobs.prompt_start = static_cast<int32_t>(start.value_or(-1));
+    spec.logprobs.num_top = static_cast<int32_t>(top.value_or(0));
+  }
+  spec.return_text_in_logprobs = fields.Bool("return_text_in_logprobs").value_or(false);
+  spec.request_ids = fields.Strings("rid", GenerationSpec::kMaxPrompts);
+  if (const auto key = fields.String("extra_key")) spec.cache_namespace = *key;
+  spec.priority = static_cast<int32_t>(fields.Int("priority", -1'000'000, 1'000'000).value_or(0));
+  RETURN_IF_ERROR(fields.status());
+  RETURN_IF_ERROR(ReadPrompts(fields, model, spec));
+  if (spec.request_ids.size() > 1 && spec.request_ids.size() != spec.prompts.size()) {
+    return InvalidField("rid", "holds {} ids for {} prompts", spec.request_ids.size(),
+                        spec.prompts.size());
+  }
+  unknown = fields.Unread();
+  return spec;
+}
+
+}  // namespace hayate::api

@@ -1,0 +1,27 @@
+#pragma once
+// Template and tokenizer: GenerationSpec → token ids. Runs on the text pool; pure.
+
+#include <string>
+#include <vector>
+
+#include "api/generation_spec.h"
+#include "api/served_model.h"
+#include "base/status.h"
+#include "core/request.h"
+
+namespace hayate::api {
+
+struct PreparedPrompt {
+  std::vector<TokenId> ids;
+  int32_t max_new_tokens = 0;
+};
+
+// One entry a prompt. kContextTooLong when a prompt leaves no room for the answer; kInvalidArgument
+// for what the template refuses and for prompts without a token.
+Result<std::vector<PreparedPrompt>> Prepare(const GenerationSpec& spec, const ServedModel& model);
+
+// The ids of a conversation, for /tokenize.
+Result<std::vector<TokenId>> EncodeConversation(const text::ChatInput& input,
+                                                const ServedModel& model);
+
+}  // namespace hayate::api

@@ -1,0 +1,39 @@
+#pragma once
+// What the API needs to know of the model behind it. Immutable once the server is ready; any
+// thread.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/ids.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace hayate::api {
+
+// From the checkpoint's generation_config.json. They come after the request's own values and before
+// the API's defaults.
+struct SamplingDefaults {
+  std::optional<double> temperature, top_p, min_p, repetition_penalty;
+  std::optional<int64_t> top_k;
+};
+
+struct ServedModel {
+  std::string name;  // what /v1/models lists; "default" is accepted beside it
+  std::string path;
+  std::string architecture;
+  std::shared_ptr<const text::Tokenizer> tokenizer;
+  std::shared_ptr<const text::ChatTemplate> chat_template;
+  std::vector<TokenId> eos_ids;
+  int32_t max_context = 0;  // prompt and answer, tokens
+  int32_t vocab_size = 0;   // rows of the logits
+  SamplingDefaults defaults;
+  int64_t created = 0;           // Unix seconds of the start
+  std::string server_info_json;  // the options in force, as fields of a JSON object without braces
+  bool report_cached_tokens = false;
+};
+
+}  // namespace hayate::api

@@ -1,0 +1,207 @@
+#include "api/service.h"
+
+#include <simdjson.h>
+
+#include <random>
+
+#include "api/error_table.h"
+#include "api/field_reader.h"
+#include "api/native_parse.h"
+#include "api/openai_parse.h"
+#include "api/send_error.h"
+#include "base/error.h"
+#include "base/log.h"
+
+namespace hayate::api {
+namespace {
+
+// 24 hexadecimal digits, unguessable enough to be an id.
+std::string RandomHex() {
+  thread_local Rng rng(uint64_t{std::random_device{}()} << 32 | std::random_device{}());
+  return fmt::format("{:016x}{:08x}", rng.NextU64(), rng.NextU32());
+}
+
+// Compares without leaking where the first difference is.
+bool EqualConstantTime(std::string_view a, std::string_view b) {
+  unsigned difference = a.size() == b.size() ? 0 : 1;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference |= static_cast<unsigned char>(a[i]) ^
+                  static_cast<unsigned char>(b.empty() ? 0 : b[i % b.size()]);
+  }
+  return difference == 0;
+}
+
+std::string_view IdPrefix(Dialect dialect) {
+  switch (dialect) {
+    case Dialect::kChat:
+      return "chatcmpl-";
+    case Dialect::kCompletion:
+      return "cmpl-";
+    case Dialect::kGenerate:
+      return "";
+  }
+  return "";
+}
+
+}  // namespace
+
+Service::Service(ServiceOptions options, ServedModel model, engine::Client& client,
+                 obs::Registry& registry, std::vector<ExchangeTable*> tables)
+    : options_(std::move(options)),
+      model_(std::move(model)),
+      client_(client),
+      registry_(registry),
+      tables_(std::move(tables)),
+      text_pool_("text", options_.num_text_threads, options_.max_text_tasks) {}
+
+Service::~Service() = default;
+
+const std::vector<Service::RouteEntry>& Service::Routes() {
+  static const std::vector<RouteEntry> kRoutes = {
+      {"POST", "/v1/chat/completions", &Service::ChatCompletions, false},
+      {"POST", "/v1/completions", &Service::Completions, false},
+      {"POST", "/generate", &Service::Generate, false},
+      {"PUT", "/generate", &Service::Generate, false},
+      {"GET", "/v1/models", &Service::Models, false},
+      {"GET", "/health", &Service::Health, true},
+      {"GET", "/health_generate", &Service::HealthGenerate, true},
+      {"GET", "/get_model_info", &Service::ModelInfo, false},
+      {"GET", "/model_info", &Service::ModelInfo, false},
+      {"GET", "/get_server_info", &Service::ServerInfo, false},
+      {"GET", "/server_info", &Service::ServerInfo, false},
+      {"GET", "/metrics", &Service::Metrics, true},
+      {"GET", "/flush_cache", &Service::FlushCache, false},
+      {"POST", "/flush_cache", &Service::FlushCache, false},
+      {"POST", "/abort_request", &Service::AbortRequest, false},
+      {"POST", "/tokenize", &Service::Tokenize, false},
+      {"POST", "/v1/tokenize", &Service::Tokenize, false},
+      {"POST", "/detokenize", &Service::Detokenize, false},
+      {"POST", "/v1/detokenize", &Service::Detokenize, false},
+  };
+  return kRoutes;
+}
+
+void Service::Handle(http::Request& request, http::ResponseWriter writer) {
+  constexpr std::string_view kModelPath = "/v1/models/";
+  const std::string_view method = request.method == "HEAD" ? "GET" : request.method;
+  for (const RouteEntry& entry : Routes()) {
+    const bool one_model = entry.route == &Service::Models && request.path.starts_with(kModelPath);
+    if (entry.method != method || (entry.path != request.path && !one_model)) continue;
+    if (!entry.open && !Authorised(request)) {
+      SendError(writer, Status(ErrorCode::kUnauthenticated,
+                               "the API key is missing or wrong; send Authorization: Bearer KEY"));
+      return;
+    }
+    (this->*entry.route)(request, std::move(writer));
+    return;
+  }
+  RefuseRoute(request, writer);
+}
+
+bool Service::Authorised(const http::Request& request) const {
+  if (options_.api_key.empty()) return true;
+  const auto header = request.headers.Find("Authorization");
+  constexpr std::string_view kBearer = "Bearer ";
+  return header && header->size() > kBearer.size() &&
+         http::EqualsIgnoreCase(header->substr(0, kBearer.size()), kBearer) &&
+         EqualConstantTime(header->substr(kBearer.size()), options_.api_key);
+}
+
+void Service::RefuseRoute(const http::Request& request, http::ResponseWriter& writer) const {
+  std::string allowed;
+  for (const RouteEntry& entry : Routes()) {
+    if (entry.path == request.path)
+      allowed += (allowed.empty() ? "" : ", ") + std::string(entry.method);
+  }
+  if (allowed.empty()) {
+    SendError(writer,
+              Error(ErrorCode::kNotFound, "there is no route {} {}", request.method, request.path));
+    return;
+  }
+  const http::Header allow{"Allow", allowed};
+  writer.Send({.status = 405, .content_type = "application/json", .headers = {&allow, 1}},
+              ErrorBody(405, fmt::format("{} takes {}", request.path, allowed)));
+}
+
+bool Service::KnowsModel(std::string_view name) const {
+  return name.empty() || name == "default" || name == model_.name || name == model_.path;
+}
+
+void Service::ChatCompletions(http::Request& request, http::ResponseWriter writer) {
+  simdjson::dom::parser parser;
+  std::vector<std::string> unknown;
+  auto body = ParseBody(parser, request.body);
+  if (!body.ok()) return SendError(writer, body.status());
+  auto spec = ParseChatRequest(*body, model_, unknown);
+  if (!spec.ok()) return SendError(writer, spec.status());
+  StartGeneration(std::move(spec).value(), unknown, request, std::move(writer));
+}
+
+void Service::Completions(http::Request& request, http::ResponseWriter writer) {
+  simdjson::dom::parser parser;
+  std::vector<std::string> unknown;
+  auto body = ParseBody(parser, request.body);
+  if (!body.ok()) return SendError(writer, body.status());
+  auto spec = ParseCompletionRequest(*body, model_, unknown);
+  if (!spec.ok()) return SendError(writer, spec.status());
+  StartGeneration(std::move(spec).value(), unknown, request, std::move(writer));
+}
+
+void Service::Generate(http::Request& request, http::ResponseWriter writer) {
+  simdjson::dom::parser parser;
+  std::vector<std::string> unknown;
+  auto body = ParseBody(parser, request.body);
+  if (!body.ok()) return SendError(writer, body.status());
+  auto spec = ParseGenerateRequest(*body, model_, unknown);
+  if (!spec.ok()) return SendError(writer, spec.status());
+  StartGeneration(std::move(spec).value(), unknown, request, std::move(writer));
+}
+
+void Service::HealthGenerate(http::Request& request, http::ResponseWriter writer) {
+  GenerationSpec spec;
+  spec.dialect = Dialect::kGenerate;
+  spec.prompts.emplace_back(std::vector<TokenId>{model_.tokenizer->bos_id().value_or(0)});
+  spec.max_new_tokens = 1;
+  spec.sampling.temperature = 0.0f;
+  StartGeneration(std::move(spec), {}, request, std::move(writer));
+}
+
+void Service::StartGeneration(GenerationSpec parsed, const std::vector<std::string>& unknown,
+                              http::Request& request, http::ResponseWriter writer) {
+  if (!KnowsModel(parsed.model)) {
+    return SendError(writer,
+                     Error(ErrorCode::kNotFound, "the model '{}' is not served here; this is '{}'",
+                           parsed.model, model_.name)
+                         .WithParam("model"));
+  }
+  if (!unknown.empty()) {
+    LOG_INFO("{}: ignored unknown fields: {}", request.path, fmt::join(unknown, ", "));
+  }
+  if (client_.failed()) {
+    return SendError(writer, Status(ErrorCode::kUnavailable, "the device has failed"));
+  }
+  const auto choices = static_cast<int64_t>(parsed.prompts.size()) * parsed.n;
+  if (client_.load().num_waiting + choices > options_.max_queued_requests) {
+    return SendError(writer, Error(ErrorCode::kResourceExhausted,
+                                   "the queue of {} requests is full; try again later",
+                                   options_.max_queued_requests));
+  }
+  const auto spec = std::make_shared<const GenerationSpec>(std::move(parsed));
+  std::string id = spec->request_ids.size() == 1
+                       ? spec->request_ids.front()
+                       : std::string(IdPrefix(spec->dialect)) + RandomHex();
+  const int index = request.thread.index();
+  ExchangeTable& table = *tables_[static_cast<size_t>(index)];
+  const uint64_t key = table.Add(std::make_unique<GenerationExchange>(
+      GenerationExchange::Parts{
+          .spec = spec, .model = &model_, .client = &client_, .live = &live_, .outbox = index},
+      std::move(id), std::move(writer)));
+  const bool queued = text_pool_.TrySubmit(
+      [this, spec, key, &table] { table.PushPrepared(key, Prepare(*spec, model_)); });
+  if (queued) return;
+  table.Find(key)->Fail(Status(ErrorCode::kResourceExhausted,
+                               "too many prompts wait to be tokenised; try again later"));
+  table.Remove(key);
+}
+
+}  // namespace hayate::api

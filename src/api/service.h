@@ -1,0 +1,85 @@
+#pragma once
+// The API: routes, authentication, and the work that is no text generation. Called on the http
+// threads.
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/exchange_table.h"
+#include "api/live_requests.h"
+#include "api/served_model.h"
+#include "base/thread_pool.h"
+#include "engine/client.h"
+#include "http/server.h"
+#include "obs/metrics.h"
+
+namespace hayate::api {
+
+struct ServiceOptions {
+  std::string api_key;  // empty: anybody may call
+  bool enable_metrics = false;
+  int32_t max_queued_requests = 1024;
+  int num_text_threads = 1;
+  size_t max_text_tasks = 4096;
+};
+
+class Service {
+ public:
+  // One exchange table per http thread. Client, registry and threads outlive the service.
+  Service(ServiceOptions options, ServedModel model, engine::Client& client,
+          obs::Registry& registry, std::vector<ExchangeTable*> tables);
+  // The server must have stopped calling Handle.
+  ~Service();
+
+  void Handle(http::Request& request, http::ResponseWriter writer);
+
+  // From here on /health says 503: load balancers look elsewhere.
+  void BeginDraining() { draining_.store(true, std::memory_order_relaxed); }
+
+ private:
+  using Route = void (Service::*)(http::Request&, http::ResponseWriter);
+  struct RouteEntry {
+    std::string_view method;
+    std::string_view path;
+    Route route;
+    bool open;  // answers without a key
+  };
+  static const std::vector<RouteEntry>& Routes();
+
+  bool Authorised(const http::Request& request) const;
+  bool KnowsModel(std::string_view name) const;
+  // Answers 404 or 405.
+  void RefuseRoute(const http::Request& request, http::ResponseWriter& writer) const;
+
+  void ChatCompletions(http::Request& request, http::ResponseWriter writer);
+  void Completions(http::Request& request, http::ResponseWriter writer);
+  void Generate(http::Request& request, http::ResponseWriter writer);
+  void HealthGenerate(http::Request& request, http::ResponseWriter writer);
+  void StartGeneration(GenerationSpec spec, const std::vector<std::string>& unknown,
+                       http::Request& request, http::ResponseWriter writer);
+
+  void Health(http::Request& request, http::ResponseWriter writer);
+  void Models(http::Request& request, http::ResponseWriter writer);
+  void ModelInfo(http::Request& request, http::ResponseWriter writer);
+  void ServerInfo(http::Request& request, http::ResponseWriter writer);
+  void Metrics(http::Request& request, http::ResponseWriter writer);
+  void FlushCache(http::Request& request, http::ResponseWriter writer);
+  void AbortRequest(http::Request& request, http::ResponseWriter writer);
+  void Tokenize(http::Request& request, http::ResponseWriter writer);
+  void Detokenize(http::Request& request, http::ResponseWriter writer);
+
+  ServiceOptions options_;
+  ServedModel model_;
+  engine::Client& client_;
+  obs::Registry& registry_;
+  std::vector<ExchangeTable*> tables_;  // by IoThread::index()
+  LiveRequests live_;
+  std::atomic<bool> draining_{false};  // a lone flag: relaxed
+  ThreadPool text_pool_;               // last: its tasks use everything above
+};
+
+}  // namespace hayate::api
