@@ -61,6 +61,7 @@ struct Kernels {
 };
 
 const Kernels& PlainKernels();
+const Kernels& Avx2Kernels();
 const Kernels& Avx512Kernels();
 // What this CPU can run, best first; never empty.
 std::vector<const Kernels*> AvailableKernels(const CpuFeatures& features);

@@ -160,6 +160,7 @@ std::vector<const Kernels*> AvailableKernels([[maybe_unused]] const CpuFeatures&
   std::vector<const Kernels*> found;
 #if defined(__x86_64__)
   if (features.avx512) found.push_back(&Avx512Kernels());
+  if (features.avx2) found.push_back(&Avx2Kernels());
 #endif
   found.push_back(&PlainKernels());
   return found;
