@@ -95,7 +95,6 @@ TEST_F(DefaultModel, FastModeGivesThemWhereverTheBestTokenIsClear) {
   EXPECT_LT(d.worst_first_logit, 0.8f);
   EXPECT_LT(d.widest_flipped_margin, 0.4);
   EXPECT_GE(d.equal, 465);
-              d.equal);
 }
 
 TEST_F(DefaultModel, ThePositionAfterAnyChunkingHasTheSameBits) {
