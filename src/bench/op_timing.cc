@@ -1,0 +1,133 @@
+#include "bench/op_timing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/json_writer.h"
+#include "bench/op_cases.h"
+#include "bench/sample_stats.h"
+
+namespace hayate::bench {
+namespace {
+
+double Peak(OpArithmetic arithmetic, const Roofline& roofline) {
+  switch (arithmetic) {
+    case OpArithmetic::kFp32:
+      return roofline.fp32_gflop_per_s;
+    case OpArithmetic::kBf16:
+      return roofline.bf16_gflop_per_s;
+    case OpArithmetic::kInt8:
+      return roofline.int8_gop_per_s;
+  }
+  return 0.0;
+}
+
+std::string_view BoundName(OpResult::Bound bound) {
+  return bound == OpResult::Bound::kMemory ? "memory" : "compute";
+}
+
+}  // namespace
+
+std::vector<OpSpec> AllOpSpecs() {
+  std::vector<OpSpec> specs;
+  AddMatmulSpecs(specs);
+  AddAttentionSpecs(specs);
+  AddRowwiseSpecs(specs);
+  return specs;
+}
+
+std::vector<OpSpec> FilterOpSpecs(std::vector<OpSpec> specs, std::string_view filter) {
+  std::erase_if(specs,
+                [&](const OpSpec& spec) { return spec.name.find(filter) == std::string::npos; });
+  return specs;
+}
+
+RooflineTime BestTime(const OpCase& op, const Roofline& roofline) {
+  const double peak = Peak(op.arithmetic, roofline);
+  const double compute_s = peak > 0.0 ? op.flop * 1e-9 / peak : 0.0;
+  const double memory_s =
+      roofline.read_gb_per_s > 0.0 ? op.cold_bytes * 1e-9 / roofline.read_gb_per_s : 0.0;
+  if (compute_s > memory_s) return {compute_s, OpResult::Bound::kCompute};
+  return {memory_s, OpResult::Bound::kMemory};
+}
+
+OpResult TimeOp(const OpSpec& spec, const Roofline& roofline, const OpTiming& timing) {
+  const OpCase op = spec.make();
+  const SteadyClock clock;
+  op.run();
+  std::vector<double> seconds;
+  for (int round = 0; round < timing.rounds; ++round) {
+    int64_t calls = 0;
+    double elapsed_s = 0.0;
+    const int64_t begin_ns = clock.NowNs();
+    // The clock is read after 1, 2, 4, … calls, so that it costs short operators nothing.
+    for (int64_t next = 1; elapsed_s < timing.round_s; next *= 2) {
+      for (; calls < next; ++calls) op.run();
+      elapsed_s = static_cast<double>(clock.NowNs() - begin_ns) * 1e-9;
+    }
+    seconds.push_back(elapsed_s / static_cast<double>(calls));
+  }
+  const double median_s = Summarize(std::move(seconds)).median;
+  OpResult result;
+  result.name = spec.name;
+  result.us = median_s * 1e6;
+  result.gb_per_s = op.cold_bytes * 1e-9 / median_s;
+  result.gflop_per_s = op.flop * 1e-9 / median_s;
+  const RooflineTime best = BestTime(op, roofline);
+  result.bound = best.bound;
+  if (op.cold_bytes > 0.0 && best.seconds > 0.0) result.roofline_share = best.seconds / median_s;
+  return result;
+}
+
+std::string RenderOpHeader(const Roofline& roofline) {
+  std::string out = fmt::format("one core: reads {:.1f} GB/s, fp32 {:.0f} GFLOP/s",
+                                roofline.read_gb_per_s, roofline.fp32_gflop_per_s);
+  if (roofline.bf16_gflop_per_s > 0.0) {
+    out += fmt::format(", bf16 {:.0f} GFLOP/s", roofline.bf16_gflop_per_s);
+  }
+  if (roofline.int8_gop_per_s > 0.0) {
+    out += fmt::format(", int8 {:.0f} GOP/s", roofline.int8_gop_per_s);
+  }
+  return out + fmt::format("\n{:<44} {:>11} {:>8} {:>9} {:>9} {}\n", "operator", "us", "GB/s",
+                           "GFLOP/s", "roofline", "bound");
+}
+
+std::string RenderOpLine(const OpResult& result) {
+  const std::string share =
+      result.roofline_share ? fmt::format("{:.0f} %", *result.roofline_share * 100.0) : "-";
+  return fmt::format("{:<44} {:>11.2f} {:>8.2f} {:>9.1f} {:>9} {}\n", result.name, result.us,
+                     result.gb_per_s, result.gflop_per_s, share,
+                     result.roofline_share ? BoundName(result.bound) : "cache");
+}
+
+std::string ToJson(const Roofline& roofline, const std::string& device,
+                   std::span<const OpResult> results) {
+  std::string out;
+  JsonWriter json(out);
+  json.BeginObject();
+  json.Field("device", device);
+  json.Field("read_gb_per_s", roofline.read_gb_per_s);
+  json.Field("fp32_gflop_per_s", roofline.fp32_gflop_per_s);
+  json.Field("bf16_gflop_per_s", roofline.bf16_gflop_per_s);
+  json.Field("int8_gop_per_s", roofline.int8_gop_per_s);
+  json.Key("operators");
+  json.BeginArray();
+  for (const OpResult& result : results) {
+    json.BeginObject();
+    json.Field("name", result.name);
+    json.Field("us", result.us);
+    json.Field("gb_per_s", result.gb_per_s);
+    json.Field("gflop_per_s", result.gflop_per_s);
+    json.Key("roofline_share");
+    result.roofline_share ? json.Double(*result.roofline_share) : json.Null();
+    json.Field("bound", result.roofline_share ? BoundName(result.bound) : "cache");
+    json.EndObject();
+  }
+  json.EndArray();
+  json.EndObject();
+  return out;
+}
+
+}  // namespace hayate::bench
