@@ -1,0 +1,12 @@
+#pragma once
+// The subcommands of `hayate bench`.
+
+#include "app/commands.h"
+
+namespace hayate::app {
+
+void AddBenchOps(CLI::App& bench, Command& chosen);
+void AddBenchServe(CLI::App& bench, Command& chosen);
+void AddBenchStep(CLI::App& bench, Command& chosen);
+
+}  // namespace hayate::app

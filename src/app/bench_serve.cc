@@ -1,0 +1,296 @@
+// hayate bench serve: a load test of any OpenAI-compatible server, with the flags of SGLang's
+// bench_serving.
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <limits>
+#include <memory>
+
+#include "app/bench_commands.h"
+#include "app/server_address.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "bench/load_generator.h"
+
+namespace hayate::app {
+namespace {
+
+constexpr double kAllAtOnce = std::numeric_limits<double>::infinity();
+// Of ids that a server's vocabulary holds when it does not tell its size: that of Llama 2, the
+// smallest among common models.
+constexpr int32_t kCommonVocabSize = 32000;
+
+struct BenchServeOptions {
+  std::string base_url;
+  std::string host = "127.0.0.1";
+  int port = 30000;
+  std::string api_key;
+  std::string backend = "openai";
+  std::string model;
+  std::string dataset = "random";
+  std::string prompt_form = "auto";
+  bench::RandomWorkload workload{.num_prompts = 100};
+  double request_rate = kAllAtOnce;
+  int32_t max_concurrency = 0;
+  int32_t warmup_requests = 1;
+  bool disable_ignore_eos = false;
+  double temperature = 0.0;
+  std::string extra_body;
+  double request_timeout_s = 3600.0;
+  std::string output_file;
+  bool output_details = false;
+  bool json = false;
+};
+
+// Every stream is a descriptor.
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void ShowProgress(const bench::LoadProgressReport& report, int32_t total) {
+  fmt::print(stderr, "\r\033[K{} of {} done, {} in flight{}", report.done, total, report.in_flight,
+             report.failed > 0 ? fmt::format(", {} failed", report.failed) : "");
+  std::fflush(stderr);
+}
+
+Result<bench::DialectOptions> MakeDialect(const BenchServeOptions& options,
+                                          const ServerAddress& address) {
+  bench::DialectOptions dialect;
+  ASSIGN_OR_RETURN(dialect.dialect, bench::ParseBackend(options.backend));
+  if (!options.extra_body.empty()) RETURN_IF_ERROR(bench::CheckExtraBody(options.extra_body));
+  dialect.base_path = address.base_path;
+  dialect.api_key = options.api_key;
+  dialect.ignore_eos = !options.disable_ignore_eos;
+  dialect.temperature = options.temperature;
+  dialect.extra_body = options.extra_body;
+  return dialect;
+}
+
+Result<bench::RandomWorkload> MakeWorkload(const BenchServeOptions& options,
+                                           bench::StreamDialect dialect, const ServerFacts& facts) {
+  bench::RandomWorkload workload = options.workload;
+  const bool chat = dialect == bench::StreamDialect::kChat;
+  if (chat && options.prompt_form == "ids") {
+    return Error(ErrorCode::kInvalidArgument, "--prompt-form ids: chat takes text alone");
+  }
+  if (chat || options.prompt_form == "text") {
+    workload.prompts = bench::RandomWorkload::Prompts::kText;
+  }
+  if (options.dataset == "random") workload.shared_prefix_tokens = 0;
+  if (workload.vocab_size == 0) workload.vocab_size = facts.vocab_size;
+  if (workload.vocab_size == 0) workload.vocab_size = kCommonVocabSize;
+  return workload;
+}
+
+// Prompts of another seed, so that they are no prefixes of the measured ones.
+Status WarmUp(const bench::LoadOptions& load, bench::RandomWorkload workload,
+              int32_t num_requests) {
+  if (num_requests == 0) return OkStatus();
+  workload.seed = ~workload.seed;
+  workload.num_prompts = num_requests;
+  const auto requests = bench::MakeRandomWorkload(workload);
+  ASSIGN_OR_RETURN(
+      const bench::LoadResult result,
+      bench::RunLoad(load, requests, bench::ArrivalTimes(num_requests, kAllAtOnce, 0)));
+  const bench::LoadSummary summary = bench::SummarizeLoad(result);
+  if (summary.completed > 0) return OkStatus();
+  return Error(ErrorCode::kUnavailable, "every warm-up request failed: {}",
+               summary.errors.front().first);
+}
+
+bench::LoadSettings MakeSettings(const BenchServeOptions& options, const ServerAddress& address,
+                                 const std::string& model, const bench::RandomWorkload& workload) {
+  bench::LoadSettings settings;
+  settings.date = fmt::format("{:%Y%m%d-%H%M%S}", fmt::gmtime(UnixSeconds()));
+  settings.backend = options.backend;
+  settings.base_url = address.url;
+  settings.model = model;
+  settings.dataset = options.dataset;
+  settings.random_input_len = workload.input_tokens;
+  settings.random_output_len = workload.output_tokens;
+  settings.random_range_ratio = workload.range_ratio;
+  settings.shared_prefix_len = workload.shared_prefix_tokens;
+  settings.request_rate = options.request_rate;
+  settings.max_concurrency = options.max_concurrency;
+  settings.seed = workload.seed;
+  return settings;
+}
+
+Status AppendLine(const std::string& path, const std::string& line) {
+  std::ofstream file(path, std::ios::app);
+  file << line << '\n';
+  file.flush();
+  if (file) return OkStatus();
+  return Error(ErrorCode::kIo, "cannot write {}", path);
+}
+
+Status BenchServe(const BenchServeOptions& options) {
+  const std::string url =
+      options.base_url.empty()
+          ? "http://" + http::Endpoint{options.host, static_cast<uint16_t>(options.port)}.ToString()
+          : options.base_url;
+  ASSIGN_OR_RETURN(const ServerAddress address, ParseServerAddress(url));
+  RaiseDescriptorLimit();
+  bench::LoadOptions load;
+  ASSIGN_OR_RETURN(load.dialect, MakeDialect(options, address));
+  ASSIGN_OR_RETURN(const ServerFacts facts, AskServer(address, options.api_key, options.model));
+  ASSIGN_OR_RETURN(const bench::RandomWorkload workload,
+                   MakeWorkload(options, load.dialect.dialect, facts));
+  load.endpoint = address.endpoint;
+  load.dialect.model = facts.model;
+  load.max_concurrency = options.max_concurrency;
+  load.request_timeout =
+      std::chrono::milliseconds(static_cast<int64_t>(options.request_timeout_s * 1e3));
+  RETURN_IF_ERROR(WarmUp(load, workload, options.warmup_requests));
+
+  const bool terminal = ::isatty(STDERR_FILENO) != 0;
+  if (terminal) {
+    load.progress = [total = workload.num_prompts](const auto& report) {
+      ShowProgress(report, total);
+    };
+  }
+  const auto requests = bench::MakeRandomWorkload(workload);
+  const auto arrivals =
+      bench::ArrivalTimes(workload.num_prompts, options.request_rate, workload.seed);
+  ASSIGN_OR_RETURN(const bench::LoadResult result, bench::RunLoad(load, requests, arrivals));
+  if (terminal) fmt::print(stderr, "\r\033[K");
+
+  const bench::LoadSummary summary = bench::SummarizeLoad(result);
+  const bench::LoadSettings settings = MakeSettings(options, address, facts.model, workload);
+  const std::string line = bench::ToJson(
+      settings, summary, result,
+      options.output_details ? bench::JsonDetail::kPerRequest : bench::JsonDetail::kSummary);
+  fmt::print("{}\n", options.json ? line : bench::RenderTable(settings, summary));
+  if (!options.output_file.empty()) RETURN_IF_ERROR(AppendLine(options.output_file, line));
+  if (summary.completed > 0) return OkStatus();
+  return Error(ErrorCode::kUnavailable, "no request was answered");
+}
+
+void AddServerFlags(CLI::App& command, BenchServeOptions& o) {
+  const char* group = "Server";
+  command.add_option("--base-url", o.base_url, "http://host:port; instead of --host and --port")
+      ->group(group);
+  command.add_option("--host", o.host)->capture_default_str()->group(group);
+  command.add_option("--port", o.port)
+      ->check(CLI::Range(1, 65535))
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--api-key", o.api_key, "sent as a bearer token")
+      ->envname("HAYATE_API_KEY")
+      ->group(group);
+  command
+      .add_option("--backend", o.backend,
+                  "what to speak: openai, sglang-oai, vllm: /v1/completions; openai-chat, "
+                  "sglang-oai-chat, vllm-chat: chat; sglang: /generate")
+      ->check(CLI::IsMember(bench::BackendNames()))
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--model", o.model, "the first that the server lists, without it")
+      ->group(group);
+  command.add_option("--extra-request-body", o.extra_body, "JSON object added to every request")
+      ->group(group);
+}
+
+void AddWorkloadFlags(CLI::App& command, BenchServeOptions& o) {
+  const char* group = "Workload";
+  command
+      .add_option("--dataset-name", o.dataset,
+                  "random, or shared-prefix: groups of prompts that begin alike")
+      ->check(CLI::IsMember({"random", "shared-prefix"}))
+      ->capture_default_str()
+      ->group(group);
+  const auto add_count = [&](const char* name, int32_t& value, const char* help) {
+    command.add_option(name, value, help)
+        ->check(CLI::Range(1, 10'000'000))
+        ->capture_default_str()
+        ->group(group);
+  };
+  add_count("--num-prompts", o.workload.num_prompts, "requests");
+  add_count("--random-input-len", o.workload.input_tokens, "longest prompt, tokens");
+  add_count("--random-output-len", o.workload.output_tokens, "longest answer, tokens");
+  command
+      .add_option("--random-range-ratio", o.workload.range_ratio,
+                  "lengths are uniform in [ratio x longest, longest]")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--shared-prefix-len", o.workload.shared_prefix_tokens,
+                  "shared-prefix: tokens before --random-input-len others")
+      ->check(CLI::Range(0, 10'000'000))
+      ->group(group);
+  add_count("--num-prefix-groups", o.workload.num_prefix_groups, "shared-prefix: groups");
+  command.add_option("--prompt-form", o.prompt_form, "ids, text, or auto: ids, but text for chat")
+      ->check(CLI::IsMember({"auto", "ids", "text"}))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--vocab-size", o.workload.vocab_size,
+                  "ids are below it; 0: as the server says, else 32000")
+      ->check(CLI::NonNegativeNumber)
+      ->group(group);
+  command.add_option("--temperature", o.temperature)
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_flag("--disable-ignore-eos", o.disable_ignore_eos,
+                "let answers end early; by default they have their full length")
+      ->group(group);
+  command.add_option("--seed", o.workload.seed, "of prompts, lengths and arrivals")
+      ->capture_default_str()
+      ->group(group);
+}
+
+void AddLoadFlags(CLI::App& command, BenchServeOptions& o) {
+  const char* group = "Load";
+  command
+      .add_option("--request-rate", o.request_rate,
+                  "requests a second, as a Poisson process; inf: all at once")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--max-concurrency", o.max_concurrency, "requests in flight; 0: no limit")
+      ->check(CLI::Range(0, bench::kMaxConcurrency))
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--warmup-requests", o.warmup_requests, "sent before, not measured")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--request-timeout", o.request_timeout_s,
+                  "seconds until an unanswered request counts as failed")
+      ->check(CLI::Range(0.001, 1e6))
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--output-file", o.output_file, "a line of JSON is appended to it")
+      ->group(group);
+  command.add_flag("--output-details", o.output_details, "per-request arrays in the JSON")
+      ->group(group);
+  command.add_flag("--json", o.json, "print JSON instead of a table")->group(group);
+}
+
+}  // namespace
+
+void AddBenchServe(CLI::App& bench, Command& chosen) {
+  CLI::App* command =
+      bench.add_subcommand("serve", "Load a server and measure latency and throughput");
+  auto options = std::make_shared<BenchServeOptions>();
+  AddServerFlags(*command, *options);
+  AddWorkloadFlags(*command, *options);
+  AddLoadFlags(*command, *options);
+  command->callback([&chosen, options] { chosen = [options] { return BenchServe(*options); }; });
+}
+
+}  // namespace hayate::app

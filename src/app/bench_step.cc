@@ -1,0 +1,77 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "app/bench_commands.h"
+#include "app/engine_stack.h"
+#include "bench/step_timing.h"
+
+namespace hayate::app {
+namespace {
+
+struct BenchStepOptions {
+  ModelOptions model;
+  bench::StepBenchOptions step;
+  bool json = false;
+};
+
+Status BenchStep(const BenchStepOptions& options) {
+  const bench::StepBenchOptions& step = options.step;
+  ASSIGN_OR_RETURN(const auto checkpoint, OpenCheckpoint(options.model));
+  ModelOptions model = options.model;
+  model.max_running_requests = step.prefill > 0 ? 1 : step.batch;
+  model.max_total_tokens = bench::StepBenchTokens(step, model.page_size);
+  if (model.context_length == 0) {
+    const int32_t longest = step.prefill > 0 ? step.prefill : step.context + step.steps;
+    model.context_length = longest + 1;
+  }
+  sched::SchedulerOptions limits;
+  limits.max_running = model.max_running_requests;
+  limits.chunked_prefill_size = std::max(step.prefill, model.chunked_prefill_size);
+  ASSIGN_OR_RETURN(const exec::ExecutorOptions executor_options,
+                   MakeExecutorOptions(model, limits));
+  ASSIGN_OR_RETURN(const auto executor, exec::LocalExecutor::Create(*checkpoint, executor_options));
+  const bench::StepBenchResult result =
+      bench::RunStepBench({.executor = executor.get(),
+                           .vocab_size = executor->facts().vocab_size,
+                           .layout = &executor->cache_layout(),
+                           .max_step_tokens = executor_options.max_step_tokens},
+                          step);
+  if (options.json) {
+    fmt::print("{}\n", bench::ToJson(step, result, checkpoint->path().filename().string(),
+                                     executor->device_name(), executor->num_ranks()));
+  } else {
+    fmt::print("{:.1f} tokens/s, {:.3f} ms a step (median of {})\n", result.median_tokens_per_s(),
+               result.median_step_ms(), step.repeats);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+void AddBenchStep(CLI::App& bench, Command& chosen) {
+  CLI::App* command = bench.add_subcommand("step", "Time steps of a fixed composition");
+  auto options = std::make_shared<BenchStepOptions>();
+  command->add_option("--prefill", options->step.prefill, "time a prompt of so many tokens")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--batch", options->step.batch, "decode: sequences")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command->add_option("--context", options->step.context, "decode: tokens in the cache")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--steps", options->step.steps, "decode: timed steps")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--repeats", options->step.repeats)
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_option("--seed", options->step.seed, "of the random token ids");
+  command->add_flag("--json", options->json, "one JSON object");
+  AddModelFlags(*command, options->model);
+  command->callback([&chosen, options] { chosen = [options] { return BenchStep(*options); }; });
+}
+
+}  // namespace hayate::app

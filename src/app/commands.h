@@ -1,0 +1,34 @@
+#pragma once
+// The subcommands of the binary. Each Add… declares its flags and sets `run` when the user chose
+// it.
+
+#include <functional>
+#include <string>
+
+#include "app/model_options.h"
+#include "base/status.h"
+
+namespace CLI {
+class App;
+}
+
+namespace hayate::app {
+
+// What the chosen subcommand does; its Status becomes the exit code and a line on stderr.
+using Command = std::function<Status()>;
+
+void AddServe(CLI::App& root, Command& chosen);
+void AddChat(CLI::App& root, Command& chosen);
+void AddGenerate(CLI::App& root, Command& chosen);
+void AddBench(CLI::App& root, Command& chosen);
+void AddInspect(CLI::App& root, Command& chosen);
+void AddVersion(CLI::App& root, Command& chosen);
+
+// Flags that choose and shape the model, in the groups "Model" and "Memory and scheduling".
+void AddModelFlags(CLI::App& command, ModelOptions& options);
+void AddSchedulingFlags(CLI::App& command, ModelOptions& options);
+
+// "did you mean --port?" for a flag that no option of the command has; empty when nothing is near.
+std::string SuggestFlag(const CLI::App& command, const std::string& flag);
+
+}  // namespace hayate::app

@@ -1,0 +1,116 @@
+#include "app/engine_stack.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "app/default_model.h"
+#include "app/machine.h"
+#include "app/tokenizer_loading.h"
+#include "base/error.h"
+
+namespace hayate::app {
+namespace {
+
+constexpr size_t kOutboxEvents = 65536;
+
+Result<DType> ParseKvDtype(const std::string& name) {
+  if (name == "auto" || name == "f16") return DType::kF16;
+  if (name == "f32") return DType::kF32;
+  if (name == "bf16") return DType::kBF16;
+  if (name == "int8") return DType::kI8;
+  return Error(ErrorCode::kInvalidArgument,
+               "--kv-cache-dtype '{}' is unknown; use auto, f32, f16, bf16 or int8", name);
+}
+
+Result<ops::MatmulPrecision> ParsePrecision(const std::string& name) {
+  if (name == "fast") return ops::MatmulPrecision::kFast;
+  if (name == "exact") return ops::MatmulPrecision::kExact;
+  return Error(ErrorCode::kInvalidArgument, "--precision '{}' is unknown; use fast or exact", name);
+}
+
+}  // namespace
+
+Result<sched::SchedulerOptions> MakeSchedulerOptions(const ModelOptions& model) {
+  sched::SchedulerOptions options;
+  ASSIGN_OR_RETURN(options.policy, sched::ParsePolicy(model.schedule_policy));
+  options.max_running = model.max_running_requests;
+  options.chunked_prefill_size = model.chunked_prefill_size;
+  options.prefix_reuse = !model.disable_radix_cache;
+  return options;
+}
+
+Result<exec::ExecutorOptions> MakeExecutorOptions(const ModelOptions& model,
+                                                  const sched::SchedulerOptions& scheduler) {
+  exec::ExecutorOptions options;
+  ASSIGN_OR_RETURN(options.kv_dtype, ParseKvDtype(model.kv_cache_dtype));
+  ASSIGN_OR_RETURN(options.precision, ParsePrecision(model.precision));
+  options.num_ranks = model.threads > 0 ? model.threads : NumPhysicalCores();
+  if (options.num_ranks > comm::kMaxLocalRanks) {
+    return Error(ErrorCode::kInvalidArgument, "--threads {} is more than {}", options.num_ranks,
+                 comm::kMaxLocalRanks);
+  }
+  options.page_tokens = model.page_size;
+  options.max_context = model.context_length;
+  options.max_running = model.max_running_requests;
+  options.max_step_tokens = scheduler.max_step_tokens();
+  options.max_step_logits = scheduler.max_step_logits();
+  options.total_tokens = model.max_total_tokens;
+  options.pool_budget_bytes =
+      static_cast<int64_t>(static_cast<double>(AvailableMemoryBytes()) * model.mem_fraction_static);
+  return options;
+}
+
+Result<std::unique_ptr<weights::Checkpoint>> OpenCheckpoint(const ModelOptions& model) {
+  std::string path = model.model_path;
+  if (path.empty()) {
+    ASSIGN_OR_RETURN(path, FindOrFetchDefaultModel());
+  }
+  ASSIGN_OR_RETURN(weights::Checkpoint checkpoint, weights::Checkpoint::Open(path));
+  return std::make_unique<weights::Checkpoint>(std::move(checkpoint));
+}
+
+Result<std::unique_ptr<EngineStack>> EngineStack::Create(Options options) {
+  auto stack = std::unique_ptr<EngineStack>(new EngineStack());
+  ASSIGN_OR_RETURN(sched::SchedulerOptions scheduler, MakeSchedulerOptions(options.model));
+  ASSIGN_OR_RETURN(exec::ExecutorOptions executor, MakeExecutorOptions(options.model, scheduler));
+  executor.progress = std::move(options.progress);
+  ASSIGN_OR_RETURN(stack->checkpoint_, OpenCheckpoint(options.model));
+  ASSIGN_OR_RETURN(stack->tokenizer_, LoadTokenizer(*stack->checkpoint_));
+  ASSIGN_OR_RETURN(stack->executor_, exec::LocalExecutor::Create(*stack->checkpoint_, executor));
+
+  ASSIGN_OR_RETURN(stack->cache_, kv::KvCache::Create({.layout = stack->executor_->cache_layout(),
+                                                       .num_pages = stack->executor_->pool_pages(),
+                                                       .reuse = options.model.disable_radix_cache
+                                                                    ? kv::PrefixReuse::kOff
+                                                                    : kv::PrefixReuse::kOn}));
+  stack->max_context_ = static_cast<int32_t>(
+      std::min<int64_t>(stack->executor_->facts().max_context, stack->executor_->total_tokens()));
+  scheduler.max_context = stack->max_context_;
+  stack->scheduler_ = std::make_unique<sched::Scheduler>(scheduler, *stack->cache_, stack->clock_);
+
+  stack->metrics_ =
+      std::make_unique<engine::EngineMetrics>(stack->registry_, options.metrics_model_name);
+  stack->inbox_ =
+      std::make_unique<engine::Inbox>(static_cast<size_t>(options.model.max_queued_requests));
+  std::vector<engine::Outbox*> outboxes;
+  for (auto& wake : options.wakes) {
+    stack->outboxes_.push_back(std::make_unique<engine::Outbox>(kOutboxEvents, std::move(wake)));
+    outboxes.push_back(stack->outboxes_.back().get());
+  }
+  stack->engine_ = std::make_unique<engine::Engine>(
+      engine::Engine::Parts{.scheduler = stack->scheduler_.get(),
+                            .cache = stack->cache_.get(),
+                            .executor = stack->executor_.get(),
+                            .inbox = stack->inbox_.get(),
+                            .outboxes = std::move(outboxes),
+                            .clock = &stack->clock_,
+                            .metrics = stack->metrics_.get(),
+                            .step_log = &stack->step_log_,
+                            .max_queued = options.model.max_queued_requests});
+  stack->client_ = std::make_unique<engine::Client>(*stack->inbox_, *stack->engine_);
+  return stack;
+}
+
+EngineStack::~EngineStack() = default;
+
+}  // namespace hayate::app

@@ -1,0 +1,75 @@
+#pragma once
+// A model ready to answer: checkpoint, tokenizer, workers, KV books, scheduler, engine, client,
+// built in that order and torn down in reverse. The one place where these modules meet.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "app/model_options.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "engine/client.h"
+#include "engine/engine.h"
+#include "exec/local_executor.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+#include "weights/checkpoint.h"
+
+namespace hayate::app {
+
+class EngineStack {
+ public:
+  struct Options {
+    ModelOptions model;
+    std::string metrics_model_name = "default";
+    // One outbox each; called on the engine thread when events arrive.
+    std::vector<std::function<void()>> wakes;
+    std::function<void(int64_t done, int64_t total)> progress;  // bytes loaded
+  };
+  static Result<std::unique_ptr<EngineStack>> Create(Options options);
+  // Stops the engine at once if Stop was not called.
+  ~EngineStack();
+
+  void Start() { engine_->Start(); }
+  void Stop(int64_t drain_ns) { engine_->Stop(drain_ns); }
+
+  engine::Client& client() { return *client_; }
+  engine::Outbox& outbox(size_t index) { return *outboxes_[index]; }
+  obs::Registry& registry() { return registry_; }
+  const obs::StepLog& step_log() const { return step_log_; }
+  const models::ModelFacts& facts() const { return executor_->facts(); }
+  const exec::LocalExecutor& executor() const { return *executor_; }
+  const weights::Checkpoint& checkpoint() const { return *checkpoint_; }
+  const std::shared_ptr<const text::Tokenizer>& tokenizer() const { return tokenizer_; }
+  // The most tokens, prompt and output, that one request can have.
+  int32_t max_context() const { return max_context_; }
+
+ private:
+  EngineStack() = default;
+
+  SteadyClock clock_;
+  obs::Registry registry_;
+  obs::StepLog step_log_{4096};
+  std::unique_ptr<weights::Checkpoint> checkpoint_;
+  std::shared_ptr<const text::Tokenizer> tokenizer_;
+  std::unique_ptr<exec::LocalExecutor> executor_;
+  std::unique_ptr<kv::KvCache> cache_;
+  std::unique_ptr<sched::Scheduler> scheduler_;
+  std::unique_ptr<engine::EngineMetrics> metrics_;
+  std::unique_ptr<engine::Inbox> inbox_;
+  std::vector<std::unique_ptr<engine::Outbox>> outboxes_;
+  std::unique_ptr<engine::Engine> engine_;
+  std::unique_ptr<engine::Client> client_;
+  int32_t max_context_ = 0;
+};
+
+// The executor's options that follow from the command line; `scheduler` bounds its steps.
+Result<exec::ExecutorOptions> MakeExecutorOptions(const ModelOptions& model,
+                                                  const sched::SchedulerOptions& scheduler);
+Result<sched::SchedulerOptions> MakeSchedulerOptions(const ModelOptions& model);
+// Opens the checkpoint as load_format says; dummy makes the config's tensors at random.
+Result<std::unique_ptr<weights::Checkpoint>> OpenCheckpoint(const ModelOptions& model);
+
+}  // namespace hayate::app

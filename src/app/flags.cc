@@ -1,0 +1,111 @@
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <vector>
+
+#include "app/commands.h"
+
+namespace hayate::app {
+namespace {
+
+// Levenshtein distance.
+size_t EditDistance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+void AddModelFlags(CLI::App& command, ModelOptions& o) {
+  const char* group = "Model";
+  command
+      .add_option("--model-path,--model,-m", o.model_path,
+                  "GGUF file, safetensors file or model directory; the default model without it")
+      ->group(group);
+  command
+      .add_option("--load-format", o.load_format, "auto, or dummy: random weights of true shape")
+      ->check(CLI::IsMember({"auto", "dummy"}))
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--context-length", o.context_length, "longest prompt plus answer, tokens")
+      ->check(CLI::NonNegativeNumber)
+      ->group(group);
+  command.add_option("--threads,-t", o.threads, "CPU cores to compute on; 0: all physical cores")
+      ->check(CLI::Range(0, 256))
+      ->group(group);
+  command
+      .add_option("--precision", o.precision,
+                  "fast: 8-bit activations; exact: fp32 activations, slower")
+      ->check(CLI::IsMember({"fast", "exact"}))
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--kv-cache-dtype", o.kv_cache_dtype, "auto (f16), f32, f16, bf16, int8")
+      ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "int8"}))
+      ->capture_default_str()
+      ->group(group);
+}
+
+void AddSchedulingFlags(CLI::App& command, ModelOptions& o) {
+  const char* group = "Memory and scheduling";
+  command
+      .add_option("--mem-fraction-static", o.mem_fraction_static,
+                  "share of the available memory for the KV pool")
+      ->check(CLI::Range(0.01, 0.95))
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--max-total-tokens", o.max_total_tokens, "tokens of the KV pool")
+      ->check(CLI::NonNegativeNumber)
+      ->group(group);
+  command.add_option("--page-size", o.page_size, "tokens of a KV page")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--max-running-requests", o.max_running_requests, "requests computed at once")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--max-queued-requests", o.max_queued_requests,
+                  "requests that may wait; then 429")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--chunked-prefill-size", o.chunked_prefill_size, "prompt tokens of one step")
+      ->check(CLI::Range(1, 131072))
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--schedule-policy", o.schedule_policy, "fcfs, lpm or priority")
+      ->check(CLI::IsMember({"fcfs", "lpm", "priority"}))
+      ->capture_default_str()
+      ->group(group);
+  command.add_flag("--disable-radix-cache", o.disable_radix_cache, "share no prefixes")
+      ->group(group);
+}
+
+std::string SuggestFlag(const CLI::App& command, const std::string& flag) {
+  const std::string name = flag.substr(0, flag.find('='));
+  std::string best;
+  size_t best_distance = std::max<size_t>(2, name.size() / 3) + 1;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& long_name : option->get_lnames()) {
+      const std::string candidate = "--" + long_name;
+      const size_t distance = EditDistance(name, candidate);
+      if (distance < best_distance) {
+        best = candidate;
+        best_distance = distance;
+      }
+    }
+  }
+  return best.empty() ? "" : "did you mean " + best + "?";
+}
+
+}  // namespace hayate::app

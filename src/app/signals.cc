@@ -1,0 +1,32 @@
+#include "app/signals.h"
+
+#include <ctime>
+
+#include "base/check.h"
+
+namespace hayate::app {
+
+StopSignals::StopSignals() {
+  std::signal(SIGPIPE, SIG_IGN);
+  sigemptyset(&set_);
+  sigaddset(&set_, SIGINT);
+  sigaddset(&set_, SIGTERM);
+  CHECK_EQ(pthread_sigmask(SIG_BLOCK, &set_, nullptr), 0);
+}
+
+std::optional<int> StopSignals::WaitFor(std::chrono::milliseconds timeout) {
+  const timespec limit{.tv_sec = timeout.count() / 1000,
+                       .tv_nsec = timeout.count() % 1000 * 1'000'000};
+  const int signal = sigtimedwait(&set_, nullptr, &limit);
+  if (signal < 0) return std::nullopt;
+  return signal;
+}
+
+bool StopSignals::pending() const {
+  sigset_t waiting;
+  sigemptyset(&waiting);
+  sigpending(&waiting);
+  return sigismember(&waiting, SIGINT) == 1 || sigismember(&waiting, SIGTERM) == 1;
+}
+
+}  // namespace hayate::app

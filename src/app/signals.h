@@ -1,0 +1,24 @@
+#pragma once
+// SIGINT and SIGTERM as values instead of handlers.
+
+#include <chrono>
+#include <csignal>
+#include <optional>
+
+namespace hayate::app {
+
+// Blocks both signals for the calling thread and every thread it starts afterwards; make it before them.
+// SIGPIPE is ignored: a client that went away is an error code of write().
+class StopSignals {
+ public:
+  StopSignals();
+  // The signal that arrived within `timeout`, if any.
+  std::optional<int> WaitFor(std::chrono::milliseconds timeout);
+  // Whether one has arrived that nobody has taken yet; does not take it.
+  bool pending() const;
+
+ private:
+  sigset_t set_{};
+};
+
+}  // namespace hayate::app

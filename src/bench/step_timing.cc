@@ -1,0 +1,182 @@
+#include "bench/step_timing.h"
+
+#include <algorithm>
+
+#include "base/align.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/json_writer.h"
+#include "base/rng.h"
+
+namespace hayate::bench {
+namespace {
+
+double Median(std::vector<double> values) {
+  CHECK(!values.empty());
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 != 0 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+// Writes plans whose slots own fixed, disjoint pages.
+class PlanWriter {
+ public:
+  PlanWriter(const StepBenchTarget& target, int32_t slot_tokens)
+      : target_(target), slot_pages_(CeilDiv(slot_tokens, target.layout->page_tokens)) {}
+
+  void Begin() {
+    plan_.Clear();
+    plan_.step = next_step_++;
+  }
+  // The slot starts over with all its pages.
+  void StartSlot(int32_t slot) {
+    SamplingParams greedy;
+    greedy.temperature = 0.0f;
+    greedy.max_new_tokens = 1 << 20;
+    plan_.starts.push_back({.slot = {slot}, .sampling = greedy});
+    for (size_t group = 0; group < target_.layout->groups.size(); ++group) {
+      for (int32_t i = 0; i < slot_pages_; ++i) {
+        plan_.page_updates.push_back(
+            {{slot}, static_cast<int32_t>(group), i, {1 + slot * slot_pages_ + i}});
+      }
+    }
+  }
+  void AddPrompt(int32_t slot, int32_t begin, int32_t end, Rng& rng) {
+    StepRow row{.slot = {slot}, .begin = begin, .end = end};
+    row.first_token = static_cast<int32_t>(plan_.tokens.size());
+    row.samples = true;
+    for (int32_t i = begin; i < end; ++i) {
+      plan_.tokens.push_back(
+          static_cast<TokenId>(rng.Below(static_cast<uint32_t>(target_.vocab_size))));
+    }
+    plan_.rows.push_back(row);
+    plan_.num_tokens += row.num_tokens();
+  }
+  void AddDecode(int32_t slot, int32_t position) {
+    plan_.rows.push_back({.slot = {slot},
+                          .begin = position,
+                          .end = position + 1,
+                          .first_token = kLateToken,
+                          .samples = true});
+    ++plan_.num_tokens;
+  }
+  const StepPlan& plan() const { return plan_; }
+
+ private:
+  const StepBenchTarget& target_;
+  int32_t slot_pages_;
+  uint64_t next_step_ = 0;
+  StepPlan plan_;
+};
+
+void RunOne(const StepBenchTarget& target, PlanWriter& writer) {
+  target.executor->Submit(writer.plan());
+  const StepResult result = target.executor->WaitOldest();
+  CHECK(result.status.ok()) << result.status.ToString();
+}
+
+// Seconds of one prompt.
+double TimePrefill(const StepBenchTarget& target, PlanWriter& writer,
+                   const StepBenchOptions& options, Rng& rng) {
+  writer.Begin();
+  writer.StartSlot(0);
+  writer.AddPrompt(0, 0, options.prefill, rng);
+  const SteadyClock clock;
+  const int64_t begin_ns = clock.NowNs();
+  RunOne(target, writer);
+  return static_cast<double>(clock.NowNs() - begin_ns) * 1e-9;
+}
+
+void FillContexts(const StepBenchTarget& target, PlanWriter& writer,
+                  const StepBenchOptions& options, Rng& rng) {
+  for (int32_t slot = 0; slot < options.batch; ++slot) {
+    for (int32_t begin = 0; begin < options.context; begin += target.max_step_tokens) {
+      writer.Begin();
+      if (begin == 0) writer.StartSlot(slot);
+      writer.AddPrompt(slot, begin, std::min(options.context, begin + target.max_step_tokens), rng);
+      RunOne(target, writer);
+    }
+  }
+}
+
+// Seconds of `steps` decode steps, two in flight as the engine keeps them.
+double TimeDecode(const StepBenchTarget& target, PlanWriter& writer,
+                  const StepBenchOptions& options) {
+  const SteadyClock clock;
+  const int64_t begin_ns = clock.NowNs();
+  int in_flight = 0;
+  for (int32_t step = 0; step < options.steps; ++step) {
+    writer.Begin();
+    for (int32_t slot = 0; slot < options.batch; ++slot) {
+      writer.AddDecode(slot, options.context + step);
+    }
+    target.executor->Submit(writer.plan());
+    if (++in_flight == StepExecutor::kMaxInFlight) {
+      target.executor->WaitOldest();
+      --in_flight;
+    }
+  }
+  for (; in_flight > 0; --in_flight) target.executor->WaitOldest();
+  return static_cast<double>(clock.NowNs() - begin_ns) * 1e-9;
+}
+
+}  // namespace
+
+double StepBenchResult::median_tokens_per_s() const { return Median(tokens_per_s); }
+double StepBenchResult::median_step_ms() const { return Median(step_ms); }
+
+int32_t StepBenchTokens(const StepBenchOptions& options, int32_t page_tokens) {
+  if (options.prefill > 0) return AlignUp(options.prefill + 1, page_tokens);
+  return options.batch * AlignUp(options.context + options.steps + 1, page_tokens);
+}
+
+StepBenchResult RunStepBench(const StepBenchTarget& target, const StepBenchOptions& options) {
+  const bool prefill = options.prefill > 0;
+  Rng rng(options.seed);
+  PlanWriter writer(target, prefill ? options.prefill + 1 : options.context + options.steps + 1);
+  StepBenchResult result;
+  // Repeat −1 warms caches and pages and is not counted.
+  for (int32_t repeat = -1; repeat < options.repeats; ++repeat) {
+    double seconds = 0;
+    int32_t tokens = 0;
+    if (prefill) {
+      seconds = TimePrefill(target, writer, options, rng);
+      tokens = options.prefill;
+    } else {
+      FillContexts(target, writer, options, rng);
+      seconds = TimeDecode(target, writer, options);
+      tokens = options.batch * options.steps;
+    }
+    if (repeat < 0) continue;
+    result.tokens_per_s.push_back(tokens / seconds);
+    result.step_ms.push_back(seconds * 1e3 / (prefill ? 1 : options.steps));
+  }
+  return result;
+}
+
+std::string ToJson(const StepBenchOptions& options, const StepBenchResult& result,
+                   const std::string& model, const std::string& device, int num_ranks) {
+  std::string out;
+  JsonWriter json(out);
+  json.BeginObject();
+  json.Field("model", model);
+  json.Field("device", device);
+  json.Field("ranks", num_ranks);
+  if (options.prefill > 0) {
+    json.Field("prefill", options.prefill);
+  } else {
+    json.Field("batch", options.batch);
+    json.Field("context", options.context);
+    json.Field("steps", options.steps);
+  }
+  json.Field("tokens_per_s", result.median_tokens_per_s());
+  json.Field("step_ms", result.median_step_ms());
+  json.Key("tokens_per_s_rounds");
+  json.BeginArray();
+  for (const double value : result.tokens_per_s) json.Double(value);
+  json.EndArray();
+  json.EndObject();
+  return out;
+}
+
+}  // namespace hayate::bench

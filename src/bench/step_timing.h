@@ -1,0 +1,46 @@
+#pragma once
+// Times steps of a fixed composition, straight on the executor: no scheduler, no HTTP. What is
+// measured is the model's forward pass and sampling.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/step_executor.h"
+#include "tensor/cache_layout.h"
+
+namespace hayate::bench {
+
+struct StepBenchOptions {
+  int32_t prefill = 0;    // > 0: a prompt of so many tokens, computed in one step, no cache
+  int32_t batch = 1;      // decode: sequences
+  int32_t context = 512;  // decode: tokens before the first timed one
+  int32_t steps = 128;    // decode: timed steps
+  int32_t repeats = 5;    // the whole measurement, over and over
+  uint64_t seed = 1;      // of the random token ids
+};
+
+struct StepBenchResult {
+  std::vector<double> tokens_per_s;  // one a repeat
+  std::vector<double> step_ms;       // one a repeat: mean of its steps
+  double median_tokens_per_s() const;
+  double median_step_ms() const;
+};
+
+// What the executor was made for.
+struct StepBenchTarget {
+  StepExecutor* executor;
+  int32_t vocab_size;
+  const CacheLayout* layout;
+  int32_t max_step_tokens;
+};
+
+// Tokens of the KV pool that the options need.
+int32_t StepBenchTokens(const StepBenchOptions& options, int32_t page_tokens);
+
+StepBenchResult RunStepBench(const StepBenchTarget& target, const StepBenchOptions& options);
+
+std::string ToJson(const StepBenchOptions& options, const StepBenchResult& result,
+                   const std::string& model, const std::string& device, int num_ranks);
+
+}  // namespace hayate::bench
