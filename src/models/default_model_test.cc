@@ -18,6 +18,13 @@ using testing::ModelRunner;
 using testing::RunnerOptions;
 using testing::WantedLogits;
 
+// ThreadSanitizer makes the arithmetic some twenty times slower.
+#if defined(__SANITIZE_THREAD__)
+constexpr size_t kNumPrompts = 1;
+#else
+constexpr size_t kNumPrompts = 10;
+#endif
+
 class DefaultModel : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -39,7 +46,8 @@ class DefaultModel : public ::testing::Test {
     auto runner = ModelRunner::Create(*checkpoint_, options).value();
     const size_t v = static_cast<size_t>(runner->vocab_size());
     Deviation deviation;
-    for (const auto& c : cases_) {
+    for (size_t n = 0; n < kNumPrompts; ++n) {
+      const auto& c = cases_[n];
       std::vector<int32_t> tokens = c.at("prompt_ids");
       const std::vector<int32_t> answer = c.at("greedy_ids");
       const std::vector<double> margins = c.at("margins");
@@ -82,7 +90,7 @@ RunnerOptions Options(ops::MatmulPrecision precision, DType kv_dtype) {
 
 TEST_F(DefaultModel, ExactModeGivesTheAnswersOfTransformers) {
   const Deviation d = Compare(Options(ops::MatmulPrecision::kExact, DType::kF32));
-  EXPECT_EQ(d.tokens, 480);
+  EXPECT_EQ(d.tokens, 48 * static_cast<int>(kNumPrompts));
   // Sums of 576 and 1,536 products in another order, thirty layers deep, on logits of about 20.
   EXPECT_LT(d.worst_first_logit, 2e-3f);
   EXPECT_LT(d.widest_flipped_margin, 2e-3);
@@ -94,7 +102,7 @@ TEST_F(DefaultModel, FastModeGivesThemWhereverTheBestTokenIsClear) {
   // runner-up that was at most 0.22 behind.
   EXPECT_LT(d.worst_first_logit, 0.8f);
   EXPECT_LT(d.widest_flipped_margin, 0.4);
-  EXPECT_GE(d.equal, 465);
+  EXPECT_GE(d.equal, d.tokens - 15);
 }
 
 TEST_F(DefaultModel, ThePositionAfterAnyChunkingHasTheSameBits) {

@@ -29,11 +29,9 @@ class Shape {
     CHECK_LT(rank_, kMaxRank);
     dims_[static_cast<size_t>(rank_++)] = dim;
   }
-  int64_t num_elements() const {
-    int64_t count = 1;
-    for (int i = 0; i < rank_; ++i) count *= dims_[static_cast<size_t>(i)];
-    return count;
-  }
+  int64_t num_elements() const { return ProductOf(rank_); }
+  // Of all extents but the innermost, which may be 0.
+  int64_t num_rows() const { return ProductOf(rank_ - 1); }
   // "[4, 576]".
   std::string ToString() const {
     std::string text = "[";
@@ -46,6 +44,12 @@ class Shape {
   friend bool operator==(const Shape&, const Shape&) = default;
 
  private:
+  int64_t ProductOf(int axes) const {
+    int64_t count = 1;
+    for (int i = 0; i < axes; ++i) count *= dims_[static_cast<size_t>(i)];
+    return count;
+  }
+
   std::array<int64_t, kMaxRank> dims_{};
   int rank_ = 0;
 };

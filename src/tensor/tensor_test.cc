@@ -10,6 +10,13 @@
 namespace hayate {
 namespace {
 
+TEST(TensorView, ATensorWithoutColumnsHasRowsAndNoBytes) {
+  const TensorView empty{nullptr, DType::kF32, Shape{3, 2, 0}};
+  EXPECT_EQ(empty.rows(), 6);
+  EXPECT_EQ(empty.num_bytes(), 0);
+  EXPECT_EQ((TensorView{nullptr, DType::kF32, Shape{4}}.rows()), 1);
+}
+
 TEST(Float16, EveryHalfSurvivesTheRoundTrip) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const uint16_t half = static_cast<uint16_t>(bits);

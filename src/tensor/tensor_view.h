@@ -49,7 +49,7 @@ struct TensorView {
     }
     return reinterpret_cast<T*>(data);
   }
-  int64_t rows() const { return shape.rank() <= 1 ? 1 : shape.num_elements() / cols(); }
+  int64_t rows() const { return shape.rank() <= 1 ? 1 : shape.num_rows(); }
   int64_t cols() const { return shape[shape.rank() - 1]; }
   int64_t num_bytes() const { return rows() * RowBytes(dtype, cols()); }
   // Rows [begin, end) of the outermost axis.
@@ -71,7 +71,7 @@ struct ConstTensorView {
   const T* as() const {
     return TensorView{const_cast<std::byte*>(data), dtype, shape}.as<T>();
   }
-  int64_t rows() const { return shape.rank() <= 1 ? 1 : shape.num_elements() / cols(); }
+  int64_t rows() const { return shape.rank() <= 1 ? 1 : shape.num_rows(); }
   int64_t cols() const { return shape[shape.rank() - 1]; }
   int64_t num_bytes() const { return rows() * RowBytes(dtype, cols()); }
 };
