@@ -7,7 +7,9 @@ First every greedy prompt of the mix is answered alone; those texts are the refe
 clients run until the time is over. It fails (exit 1, reasons listed) if the server dies or does not
 stop with exit 0, a greedy answer differs from its solo run, an invalid request gets anything but a
 4xx, a valid one anything but 200 or 429, the queue, the running set or the page pool do not return to
-their idle values, or the resident size still grows after the first quarter of the run.
+their idle values, or (in runs of five minutes and more) the resident size still grows after the first
+quarter. By default the KV pool is small, so that eviction and retraction happen, and so that all of it
+was touched early.
 """
 
 import argparse
@@ -35,6 +37,8 @@ REQUEST_TIMEOUT_S = 600.0
 SAMPLE_PERIOD_S = 5.0
 # What the allocator may keep between a quarter of the run and its end.
 MAX_RSS_GROWTH_BYTES = 64 << 20
+MIN_MEMORY_RUN_S = 300.0
+SMALL_POOL = ["--max-total-tokens", "6144"]
 # Gauges that must return to what they were before the first request.
 IDLE_GAUGES = ("sglang:num_running_reqs", "sglang:num_queue_reqs", "sglang:num_used_tokens", "sglang:token_usage")
 MAX_REPORTED_FAILURES = 20
@@ -288,6 +292,8 @@ async def run(soak: Soak, process: subprocess.Popen, clients: int) -> list[dict]
 
 
 def check_memory(soak: Soak, samples: list[dict], length: float, end: int) -> None:
+    if length < MIN_MEMORY_RUN_S:
+        return
     early = [sample["rss_bytes"] for sample in samples if sample["s"] <= length / 4 + SAMPLE_PERIOD_S]
     if early and end > max(early) + MAX_RSS_GROWTH_BYTES:
         soak.fail(f"resident size grew from {max(early)} to {end} bytes after the first quarter")
@@ -314,14 +320,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--hayate", type=Path, default=ROOT / "build" / "hayate")
     parser.add_argument("--model", help="default: the default model")
-    parser.add_argument("flags", nargs="*", help="more flags for hayate serve, after --")
+    parser.add_argument("flags", nargs="*", help=f"flags of hayate serve, after --; default: {' '.join(SMALL_POOL)}")
     args = parser.parse_args()
 
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port = probe.getsockname()[1]
     log = Path(tempfile.mkstemp(prefix="hayate-soak-", suffix=".log")[1])
-    command = [args.hayate, "serve", "--host", HOST, "--port", str(port), "--enable-metrics", *args.flags]
+    command = [args.hayate, "serve", "--host", HOST, "--port", str(port), "--enable-metrics"]
+    command += args.flags or SMALL_POOL
     if args.model:
         command += ["--model-path", args.model]
     with log.open("wb") as out:

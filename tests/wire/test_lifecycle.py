@@ -21,7 +21,7 @@ def test_an_idle_server_exits_zero_on_sigterm(start_server):
 
 
 def test_sigterm_lets_a_running_request_finish(start_server):
-    server = start_server()
+    server = start_server("--enable-metrics")
     answers = []
     thread = threading.Thread(
         target=lambda: answers.append(chat(server.url, max_tokens=200, temperature=0, ignore_eos=True))
