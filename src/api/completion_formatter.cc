@@ -20,19 +20,19 @@ class CompletionFormatter final : public Formatter {
     State& state = StateOf(view.index);
     std::string text;
     std::vector<TokenLogprob> logprobs;
-    if (head_.spec->echo && !state.echoed) {
+    const bool echoes = head_.spec->echo && !state.echoed;
+    if (echoes) {
       // Prompt scores are complete once the first token or the end is there.
       if (delta.tokens.empty() && !delta.end) return;
       state.echoed = true;
       text = EchoText(view);
       logprobs = view.choice->prompt_logprobs();
     }
-    const bool has_echo = state.echoed && !text.empty();
     text += delta.text;
     logprobs.insert(logprobs.end(), delta.logprobs.begin(), delta.logprobs.end());
     if (text.empty() && logprobs.empty() && !delta.end) return;
     Event(out, head_.spec->continuous_usage ? &usage : nullptr, [&](JsonWriter& json) {
-      WriteChoice(json, view, text, logprobs, has_echo, state, delta.end ? &*delta.end : nullptr);
+      WriteChoice(json, view, text, logprobs, echoes, state, delta.end ? &*delta.end : nullptr);
     });
   }
 
@@ -83,7 +83,11 @@ class CompletionFormatter final : public Formatter {
   }
 
   std::string EchoText(const ChoiceView& view) const {
-    return head_.model->tokenizer->Decode(*view.prompt, head_.spec->skip_special);
+    // A text comes back as it was sent, whatever its tokens would decode to.
+    const size_t prompt = view.index / static_cast<size_t>(head_.spec->n);
+    const auto* text = std::get_if<std::string>(&head_.spec->prompts[prompt]);
+    if (text != nullptr) return *text;
+    return head_.model->tokenizer->Decode(*view.prompt, text::SkipSpecial::kNo);
   }
 
   void WriteHead(JsonWriter& json) {

@@ -16,6 +16,7 @@ constexpr size_t kMaxMessages = 65536;
 
 // Content parts → one text. Text parts are joined; other kinds are refused by name.
 Result<std::string> JoinTextParts(simdjson::dom::array parts, const std::string& where) {
+  if (parts.size() == 0) return InvalidField(where, "must hold at least one part");
   std::string joined;
   size_t index = 0;
   for (const element part : parts) {
@@ -31,7 +32,8 @@ Result<std::string> JoinTextParts(simdjson::dom::array parts, const std::string&
       return InvalidField(at, "must be an object with a type");
     }
     if (type != "text") {
-      return InvalidField(at + ".type", "'{}' is not supported: this model takes text only", type);
+      return InvalidField(at + ".type", "'{}' is not supported: this model takes text only",
+                          Shown(type));
     }
     if (object["text"].get(text) != simdjson::SUCCESS) {
       return InvalidField(at + ".text", "must be a string");
@@ -61,7 +63,8 @@ Result<Value> ReadMessage(const element& item, const std::string& where,
     std::string_view text;
     simdjson::dom::array parts;
     if (field.value.is_null()) {
-      message.Set(name, Value::None());
+      // A turn of tool calls without a text. Most templates add strings and cannot add none.
+      message.Set(name, Value::String(""));
     } else if (field.value.get(text) == simdjson::SUCCESS) {
       message.Set(name, Value::String(std::string(text)));
     } else if (field.value.get(parts) == simdjson::SUCCESS) {
@@ -79,7 +82,7 @@ Result<Value> ReadMessage(const element& item, const std::string& where,
   const bool has_calls = object["tool_calls"].error() == simdjson::SUCCESS;
   if (object["content"].error() != simdjson::SUCCESS) {
     if (role != "assistant" && !has_calls) return InvalidField(where + ".content", "is missing");
-    message.Set("content", Value::None());
+    message.Set("content", Value::String(""));
   }
   return Value::FromDict(std::move(message));
 }

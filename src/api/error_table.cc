@@ -70,9 +70,9 @@ const ErrorKind& KindOf(ErrorCode code) {
 }
 
 std::string ErrorBody(const Status& status) {
-  const std::string_view code = status.code() == ErrorCode::kContextTooLong
-                                    ? "context_length_exceeded"
-                                    : ErrorCodeName(status.code());
+  std::string_view code = ErrorCodeName(status.code());
+  if (status.code() == ErrorCode::kContextTooLong) code = "context_length_exceeded";
+  if (status.code() == ErrorCode::kNotFound && status.param() == "model") code = "model_not_found";
   return Render(status.message(), KindOf(status.code()).type, status.param(), code);
 }
 

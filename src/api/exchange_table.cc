@@ -1,11 +1,13 @@
 #include "api/exchange_table.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace hayate::api {
 
 ExchangeTable::ExchangeTable(http::IoThread& thread, uint64_t seed)
-    : seeds_(seed), wakeup_(thread, [this] { Drain(); }) {}
+    : rng_(seed), wakeup_(thread, [this] { Drain(); }) {}
 
 ExchangeTable::~ExchangeTable() = default;
 
@@ -37,9 +39,31 @@ void ExchangeTable::PushPrepared(uint64_t key, Result<std::vector<PreparedPrompt
   wakeup_.Signal();
 }
 
+std::string ExchangeTable::MakeId() {
+  return fmt::format("{:016x}{:08x}", rng_.NextU64(), rng_.NextU32());
+}
+
+void ExchangeTable::Post(std::function<void()> task) {
+  {
+    std::lock_guard lock(mutex_);
+    posted_.push_back(std::move(task));
+  }
+  wakeup_.Signal();
+}
+
 void ExchangeTable::Drain() {
+  RunPosted();
   StartPrepared();
   DeliverEvents();
+}
+
+void ExchangeTable::RunPosted() {
+  std::vector<std::function<void()>> posted;
+  {
+    std::lock_guard lock(mutex_);
+    posted.swap(posted_);
+  }
+  for (const auto& task : posted) task();
 }
 
 void ExchangeTable::StartPrepared() {
@@ -57,7 +81,7 @@ void ExchangeTable::StartPrepared() {
       continue;
     }
     const bool started =
-        exchange->Start(std::move(item.prompts).value(), seeds_, [&](RequestId id, size_t choice) {
+        exchange->Start(std::move(item.prompts).value(), rng_, [&](RequestId id, size_t choice) {
           choices_.emplace(id, std::pair(item.key, choice));
           requests_[item.key].push_back(id);
         });

@@ -6,8 +6,10 @@
 //   engine ──── Outbox ─────────┴─ Wakeup ──▶ Drain(): exchanges, bytes
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -35,6 +37,13 @@ class ExchangeTable {
   GenerationExchange* Find(uint64_t key);
   void Remove(uint64_t key);
 
+  // 24 hexadecimal digits, new each time: an id for an answer whose client named none.
+  std::string MakeId();
+
+  // Any thread: runs `task` on the table's thread, or drops it there once the server stops. Never
+  // refused: the bound is that of the pool whose tasks call it.
+  void Post(std::function<void()> task);
+
   // Any thread: the prompts of exchange `key`, or why there are none.
   void PushPrepared(uint64_t key, Result<std::vector<PreparedPrompt>> prompts);
 
@@ -44,6 +53,7 @@ class ExchangeTable {
     Result<std::vector<PreparedPrompt>> prompts;
   };
   void Drain();
+  void RunPosted();
   void StartPrepared();
   void DeliverEvents();
 
@@ -54,10 +64,12 @@ class ExchangeTable {
   engine::Outbox* outbox_ = nullptr;
   std::vector<TokenEvent> events_;
   std::vector<uint64_t> touched_;
-  Rng seeds_;
+  Rng rng_;  // seeds and ids
 
   std::mutex mutex_;
-  std::vector<Prepared> prepared_;  // guarded by mutex_; at most one an exchange
+  // Guarded by mutex_.
+  std::vector<Prepared> prepared_;  // at most one an exchange
+  std::vector<std::function<void()>> posted_;
   http::Wakeup wakeup_;
 };
 

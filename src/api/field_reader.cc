@@ -22,6 +22,10 @@ void FieldReader::Fail(std::string_view name, std::string_view why) {
   status_ = InvalidField(prefix_ + std::string(name), "{}", why);
 }
 
+void FieldReader::Fail(const Status& error) {
+  if (status_.ok()) status_ = error;
+}
+
 std::optional<int64_t> FieldReader::Int(std::string_view name, int64_t low, int64_t high) {
   const auto value = Any(name);
   if (!value) return std::nullopt;
@@ -132,7 +136,7 @@ std::vector<int32_t> FieldReader::TokenIds(std::string_view name, int32_t vocab_
   if (!array) return {};
   auto ids = ReadTokenIds(*array, prefix_ + std::string(name), vocab_size);
   if (ids.ok()) return std::move(ids).value();
-  if (status_.ok()) status_ = ids.status();
+  Fail(ids.status());
   return {};
 }
 
@@ -144,6 +148,13 @@ std::vector<std::string> FieldReader::Unread() const {
     }
   }
   return unread;
+}
+
+std::string Shown(std::string_view text) {
+  if (text.size() <= kMaxShown) return std::string(text);
+  size_t end = kMaxShown;
+  while (end > 0 && (text[end] & 0xC0) == 0x80) --end;
+  return std::string(text.substr(0, end)) + "…";
 }
 
 Result<simdjson::dom::object> ParseBody(simdjson::dom::parser& parser, std::string_view body) {

@@ -43,6 +43,8 @@ class FieldReader {
   void Ignore(std::string_view name) { seen_.push_back(name); }
 
   void Fail(std::string_view name, std::string_view why);
+  // An error found elsewhere, its field named already.
+  void Fail(const Status& error);
   const Status& status() const { return status_; }
   // Fields of the object that no call has named.
   std::vector<std::string> Unread() const;
@@ -53,6 +55,10 @@ class FieldReader {
   std::vector<std::string_view> seen_;
   Status status_;
 };
+
+// `text` as error messages and logs quote it: cut after kMaxShown bytes, never inside a character.
+std::string Shown(std::string_view text);
+inline constexpr size_t kMaxShown = 80;
 
 // Parses a request's body: one JSON object. Errors say where it stops being JSON. The parser owns
 // the document.

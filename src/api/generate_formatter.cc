@@ -68,11 +68,9 @@ class GenerateFormatter final : public Formatter {
   }
 
   std::string RequestIdOf(size_t index) const {
-    const std::vector<std::string>& ids = head_.spec->request_ids;
-    const size_t prompt = index / static_cast<size_t>(head_.spec->n);
-    if (ids.empty()) return head_.id + (index > 0 ? "_" + std::to_string(index) : "");
-    if (ids.size() > 1) return ids[prompt];
-    return head_.spec->batched ? ids[0] + "_" + std::to_string(prompt) : ids[0];
+    const GenerationSpec& spec = *head_.spec;
+    if (spec.HasNamePerPrompt()) return spec.NameOfPrompt(index / static_cast<size_t>(spec.n));
+    return head_.id + (index > 0 ? "_" + std::to_string(index) : "");
   }
 
   void WriteFinish(JsonWriter& json, const GatheredChoice& gathered, const Choice& choice) {

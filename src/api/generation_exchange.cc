@@ -34,15 +34,20 @@ GenerationExchange::GenerationExchange(Parts parts, std::string id, http::Respon
 
 GenerationExchange::~GenerationExchange() {
   CancelRest();
-  if (name_claimed_) parts_.live->Release(id_);
+  if (names_claimed_) parts_.live->Release(names_);
 }
 
-bool GenerationExchange::ClaimName() {
-  name_claimed_ = parts_.live->Claim(id_);
-  if (!name_claimed_) {
-    Fail(InvalidField("rid", "'{}' names a request that is still running", id_));
+bool GenerationExchange::ClaimNames() {
+  names_.push_back(id_);
+  if (parts_.spec->HasNamePerPrompt()) {
+    for (size_t p = 0; p < parts_.spec->prompts.size(); ++p) {
+      names_.push_back(parts_.spec->NameOfPrompt(p));
+    }
   }
-  return name_claimed_;
+  const std::optional<std::string> taken = parts_.live->Claim(names_);
+  names_claimed_ = !taken;
+  if (taken) Fail(InvalidField("rid", "'{}' names a request that is still running", *taken));
+  return names_claimed_;
 }
 
 void GenerationExchange::MakeChoices() {
@@ -80,6 +85,7 @@ bool GenerationExchange::SubmitChoice(size_t index, uint64_t seed) {
   }
   requests_.push_back(id);
   parts_.live->Add(id_, id);
+  if (names_.size() > 1) parts_.live->Add(names_[1 + index / n], id);
   return true;
 }
 

@@ -35,7 +35,7 @@ class GenerationExchange {
   // the exchange is over (an error was sent).
   template <typename OnSubmitted>
   bool Start(std::vector<PreparedPrompt> prompts, Rng& seeds, OnSubmitted on_submitted) {
-    if (!ClaimName()) return false;
+    if (!ClaimNames()) return false;
     prompts_ = std::move(prompts);
     MakeChoices();
     const uint64_t seed =
@@ -58,7 +58,7 @@ class GenerationExchange {
   http::ResponseWriter& writer() { return writer_; }
 
  private:
-  bool ClaimName();
+  bool ClaimNames();
   void MakeChoices();
   bool SubmitChoice(size_t index, uint64_t seed);
   bool EndsWithError(const ChoiceDelta& delta) const;
@@ -68,13 +68,14 @@ class GenerationExchange {
 
   Parts parts_;
   std::string id_;
+  std::vector<std::string> names_;  // id_, then one a prompt where prompts have their own
   http::ResponseWriter writer_;
   std::unique_ptr<Formatter> formatter_;
   std::vector<PreparedPrompt> prompts_;
   std::vector<Choice> choices_;      // prompt p's choice c at p × n + c
   std::vector<RequestId> requests_;  // submitted, by choice
   size_t num_ended_ = 0;
-  bool name_claimed_ = false;
+  bool names_claimed_ = false;
   bool streaming_ = false;  // the head is out
   bool over_ = false;
   std::string out_;  // bytes for the next Flush

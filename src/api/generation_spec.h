@@ -48,6 +48,15 @@ struct GenerationSpec {
   std::string cache_namespace;
   int32_t priority = 0;
 
+  // A list of names gives each prompt its own; one name for a list of prompts gets "_0", "_1", ….
+  bool HasNamePerPrompt() const {
+    return request_ids.size() > 1 || (request_ids.size() == 1 && batched);
+  }
+  std::string NameOfPrompt(size_t prompt) const {
+    return request_ids.size() > 1 ? request_ids[prompt]
+                                  : request_ids[0] + "_" + std::to_string(prompt);
+  }
+
   static constexpr int32_t kMaxChoices = 128;
   static constexpr size_t kMaxPrompts = 2048;
 };

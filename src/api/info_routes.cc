@@ -29,7 +29,7 @@ void Service::Models(http::Request& request, http::ResponseWriter writer) {
     if (name.empty() || !KnowsModel(name)) {
       return SendError(
           writer, Error(ErrorCode::kNotFound, "the model '{}' is not served here; this is '{}'",
-                        name, model_.name)
+                        Shown(name), model_.name)
                       .WithParam("model"));
     }
   }
@@ -96,16 +96,9 @@ void Service::Metrics(http::Request&, http::ResponseWriter writer) {
 
 void Service::FlushCache(http::Request& request, http::ResponseWriter writer) {
   // The engine answers within a step; the future is waited for off the http threads.
-  auto shared = std::make_shared<http::ResponseWriter>(std::move(writer));
-  auto done = std::make_shared<std::future<Status>>(client_.FlushCache());
-  http::IoThread* thread = &request.thread;
-  text_pool_.TrySubmit([shared, done, thread]() mutable {
-    const Status status = done->get();
-    // The writer belongs to its http thread, and so does letting go of it.
-    thread->TryPost([shared = std::move(shared), status] {
-      if (!status.ok()) return SendError(*shared, status);
-      shared->Send({.content_type = "text/plain"}, "Cache flushed.\n");
-    });
+  AnswerFromTextPool(request, std::move(writer), "text/plain", [this]() -> Result<std::string> {
+    RETURN_IF_ERROR(client_.FlushCache().get());
+    return std::string("Cache flushed.\n");
   });
 }
 

@@ -2,9 +2,14 @@
 
 namespace hayate::api {
 
-bool LiveRequests::Claim(const std::string& name) {
+std::optional<std::string> LiveRequests::Claim(const std::vector<std::string>& names) {
   std::lock_guard lock(mutex_);
-  return ids_.try_emplace(name).second;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (ids_.try_emplace(names[i]).second) continue;
+    for (size_t taken = 0; taken < i; ++taken) ids_.erase(names[taken]);
+    return names[i];
+  }
+  return std::nullopt;
 }
 
 void LiveRequests::Add(const std::string& name, RequestId id) {
@@ -12,9 +17,9 @@ void LiveRequests::Add(const std::string& name, RequestId id) {
   ids_[name].push_back(id);
 }
 
-void LiveRequests::Release(const std::string& name) {
+void LiveRequests::Release(const std::vector<std::string>& names) {
   std::lock_guard lock(mutex_);
-  ids_.erase(name);
+  for (const std::string& name : names) ids_.erase(name);
 }
 
 std::vector<RequestId> LiveRequests::Find(const std::string& name) const {

@@ -2,6 +2,7 @@
 // The client-visible ids of the requests that run, for /abort_request. Any thread.
 
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -13,10 +14,11 @@ namespace hayate::api {
 
 class LiveRequests {
  public:
-  // False when the name is in use: a second answer under it could not be told apart.
-  bool Claim(const std::string& name);
+  // Takes all of `names`, or none: then gives one that is in use, whose answer could not be told
+  // apart.
+  std::optional<std::string> Claim(const std::vector<std::string>& names);
   void Add(const std::string& name, RequestId id);
-  void Release(const std::string& name);
+  void Release(const std::vector<std::string>& names);
   // The requests behind exactly this name; empty when there is none.
   std::vector<RequestId> Find(const std::string& name) const;
 

@@ -31,7 +31,7 @@ void ReadSamplingObject(FieldReader& outer, const ServedModel& model, Generation
   for (const char* name : {"regex", "ebnf", "json_schema", "structural_tag", "stop_regex"}) {
     if (fields.Any(name)) fields.Fail(name, "is not supported by this server");
   }
-  if (!fields.status().ok()) outer.Fail("sampling_params", fields.status().message());
+  outer.Fail(fields.status());
 }
 
 Status ReadPrompts(FieldReader& fields, const ServedModel& model, GenerationSpec& spec) {
@@ -93,7 +93,7 @@ Result<GenerationSpec> ParseGenerateRequest(simdjson::dom::object body, const Se
     spec.logprobs.num_top = static_cast<int32_t>(top.value_or(0));
   }
   spec.return_text_in_logprobs = fields.Bool("return_text_in_logprobs").value_or(false);
-  spec.request_ids = fields.Strings("rid", GenerationSpec::kMaxPrompts);
+  spec.request_ids = ReadRequestIds(fields, GenerationSpec::kMaxPrompts);
   if (const auto key = fields.String("extra_key")) spec.cache_namespace = *key;
   spec.priority = static_cast<int32_t>(fields.Int("priority", -1'000'000, 1'000'000).value_or(0));
   RETURN_IF_ERROR(fields.status());

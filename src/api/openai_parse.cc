@@ -28,7 +28,7 @@ void ReadCommonFields(FieldReader& fields, const ServedModel& model, GenerationS
     FieldReader inner(*options, "stream_options.");
     spec.include_usage = inner.Bool("include_usage").value_or(false);
     spec.continuous_usage = inner.Bool("continuous_usage_stats").value_or(false);
-    if (!inner.status().ok()) fields.Fail("stream_options", inner.status().message());
+    fields.Fail(inner.status());
     if (!spec.stream) fields.Fail("stream_options", "needs stream to be true");
   }
   for (const char* name : {"cache_salt", "extra_key"}) {
@@ -38,7 +38,7 @@ void ReadCommonFields(FieldReader& fields, const ServedModel& model, GenerationS
     }
   }
   spec.priority = static_cast<int32_t>(fields.Int("priority", -1'000'000, 1'000'000).value_or(0));
-  if (const auto rid = fields.String("rid")) spec.request_ids.emplace_back(*rid);
+  spec.request_ids = ReadRequestIds(fields, 1);
   for (const std::string_view name : kIgnored) fields.Ignore(name);
 }
 

@@ -8,6 +8,13 @@
 namespace hayate::api {
 namespace {
 
+// What the dialect calls the field that held the prompt.
+std::string FieldOf(const PromptSource& source, Dialect dialect) {
+  if (dialect == Dialect::kChat) return "messages";
+  if (dialect == Dialect::kCompletion) return "prompt";
+  return std::holds_alternative<std::string>(source) ? "text" : "input_ids";
+}
+
 Result<std::vector<TokenId>> EncodePrompt(const PromptSource& source, const ServedModel& model) {
   if (const auto* ids = std::get_if<std::vector<TokenId>>(&source)) return *ids;
   if (const auto* text = std::get_if<std::string>(&source)) {
@@ -26,10 +33,10 @@ Result<std::vector<TokenId>> EncodeConversation(const text::ChatInput& input,
 }
 
 Result<std::vector<PreparedPrompt>> Prepare(const GenerationSpec& spec, const ServedModel& model) {
-  const char* field = spec.dialect == Dialect::kChat ? "messages" : "prompt";
   std::vector<PreparedPrompt> prepared;
   prepared.reserve(spec.prompts.size());
   for (const PromptSource& source : spec.prompts) {
+    const std::string field = FieldOf(source, spec.dialect);
     PreparedPrompt prompt;
     ASSIGN_OR_RETURN(prompt.ids, EncodePrompt(source, model));
     if (prompt.ids.empty()) return InvalidField(field, "holds no token");

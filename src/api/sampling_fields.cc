@@ -1,5 +1,7 @@
 #include "api/sampling_fields.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <limits>
@@ -9,6 +11,7 @@ namespace {
 
 constexpr double kMaxTemperature = 100.0;
 constexpr size_t kMaxLogitBias = 4096;
+constexpr size_t kMaxRequestId = 256;
 
 void ReadLogitBias(FieldReader& fields, const ServedModel& model, GenerationSpec& spec) {
   const auto bias = fields.Object("logit_bias");
@@ -25,7 +28,7 @@ void ReadLogitBias(FieldReader& fields, const ServedModel& model, GenerationSpec
     double value = 0;
     if (!whole || id < 0 || id >= model.vocab_size) {
       fields.Fail("logit_bias", "keys are token ids, 0 to " + std::to_string(model.vocab_size - 1) +
-                                    "; got '" + std::string(entry.key.substr(0, 40)) + "'");
+                                    "; got '" + Shown(entry.key) + "'");
       return;
     }
     if (entry.value.get(value) != simdjson::SUCCESS || !(value >= -100.0 && value <= 100.0)) {
@@ -88,6 +91,17 @@ void ReadSamplingFields(FieldReader& fields, const ServedModel& model, Generatio
   ReadLogitBias(fields, model, spec);
   ReadStops(fields, model, spec);
   spec.n = static_cast<int32_t>(fields.Int("n", 1, GenerationSpec::kMaxChoices).value_or(1));
+}
+
+std::vector<std::string> ReadRequestIds(FieldReader& fields, size_t max_count) {
+  std::vector<std::string> ids = fields.Strings("rid", max_count);
+  for (const std::string& id : ids) {
+    if (id.empty() || id.size() > kMaxRequestId) {
+      fields.Fail("rid", fmt::format("names have 1 to {} bytes", kMaxRequestId));
+      return {};
+    }
+  }
+  return ids;
 }
 
 }  // namespace hayate::api

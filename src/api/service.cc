@@ -2,7 +2,7 @@
 
 #include <simdjson.h>
 
-#include <random>
+#include <algorithm>
 
 #include "api/error_table.h"
 #include "api/field_reader.h"
@@ -10,15 +10,24 @@
 #include "api/openai_parse.h"
 #include "api/send_error.h"
 #include "base/error.h"
+#include "base/json_writer.h"
 #include "base/log.h"
 
 namespace hayate::api {
 namespace {
 
-// 24 hexadecimal digits, unguessable enough to be an id.
-std::string RandomHex() {
-  thread_local Rng rng(uint64_t{std::random_device{}()} << 32 | std::random_device{}());
-  return fmt::format("{:016x}{:08x}", rng.NextU64(), rng.NextU32());
+constexpr size_t kMaxLoggedFields = 8;
+
+// The log is read by people and line by line: a few names, each short and without control
+// characters.
+std::string LoggedNames(const std::vector<std::string>& fields) {
+  std::string names;
+  for (size_t i = 0; i < std::min(fields.size(), kMaxLoggedFields); ++i) {
+    if (i > 0) names += ", ";
+    AppendJsonString(names, Shown(fields[i]));
+  }
+  if (fields.size() > kMaxLoggedFields) names += ", …";
+  return names;
 }
 
 // Compares without leaking where the first difference is.
@@ -51,8 +60,9 @@ Service::Service(ServiceOptions options, ServedModel model, engine::Client& clie
       model_(std::move(model)),
       client_(client),
       registry_(registry),
-      tables_(std::move(tables)),
-      text_pool_("text", options_.num_text_threads, options_.max_text_tasks) {}
+      tables_(std::move(tables)) {
+  text_pool_.emplace("text", options_.num_text_threads, options_.max_text_tasks);
+}
 
 Service::~Service() = default;
 
@@ -166,37 +176,59 @@ void Service::HealthGenerate(http::Request& request, http::ResponseWriter writer
   StartGeneration(std::move(spec), {}, request, std::move(writer));
 }
 
+void Service::AnswerFromTextPool(http::Request& request, http::ResponseWriter writer,
+                                 std::string_view content_type,
+                                 std::function<Result<std::string>()> work) {
+  ExchangeTable& table = *tables_[static_cast<size_t>(request.thread.index())];
+  // The writer belongs to its http thread: the task only carries it there and back.
+  auto shared = std::make_shared<http::ResponseWriter>(std::move(writer));
+  const bool queued =
+      text_pool_->TrySubmit([shared, &table, content_type, work = std::move(work)]() mutable {
+        table.Post([shared = std::move(shared), content_type, answer = work()] {
+          if (!answer.ok()) return SendError(*shared, answer.status());
+          shared->Send({.content_type = content_type}, *answer);
+        });
+      });
+  if (queued) return;
+  SendError(*shared, Status(ErrorCode::kResourceExhausted,
+                            "too many texts wait for the tokenizer; try again later"));
+}
+
 void Service::StartGeneration(GenerationSpec parsed, const std::vector<std::string>& unknown,
                               http::Request& request, http::ResponseWriter writer) {
   if (!KnowsModel(parsed.model)) {
     return SendError(writer,
                      Error(ErrorCode::kNotFound, "the model '{}' is not served here; this is '{}'",
-                           parsed.model, model_.name)
+                           Shown(parsed.model), model_.name)
                          .WithParam("model"));
   }
   if (!unknown.empty()) {
-    LOG_INFO("{}: ignored unknown fields: {}", request.path, fmt::join(unknown, ", "));
+    LOG_INFO("{}: ignored unknown fields: {}", request.path, LoggedNames(unknown));
   }
   if (client_.failed()) {
     return SendError(writer, Status(ErrorCode::kUnavailable, "the device has failed"));
   }
   const auto choices = static_cast<int64_t>(parsed.prompts.size()) * parsed.n;
+  if (choices > options_.max_queued_requests) {
+    return SendError(writer, InvalidField("n", "asks for {} answers, at most {} may wait", choices,
+                                          options_.max_queued_requests));
+  }
   if (client_.load().num_waiting + choices > options_.max_queued_requests) {
     return SendError(writer, Error(ErrorCode::kResourceExhausted,
                                    "the queue of {} requests is full; try again later",
                                    options_.max_queued_requests));
   }
   const auto spec = std::make_shared<const GenerationSpec>(std::move(parsed));
-  std::string id = spec->request_ids.size() == 1
-                       ? spec->request_ids.front()
-                       : std::string(IdPrefix(spec->dialect)) + RandomHex();
   const int index = request.thread.index();
   ExchangeTable& table = *tables_[static_cast<size_t>(index)];
+  std::string id = spec->request_ids.size() == 1
+                       ? spec->request_ids.front()
+                       : std::string(IdPrefix(spec->dialect)) + table.MakeId();
   const uint64_t key = table.Add(std::make_unique<GenerationExchange>(
       GenerationExchange::Parts{
           .spec = spec, .model = &model_, .client = &client_, .live = &live_, .outbox = index},
       std::move(id), std::move(writer)));
-  const bool queued = text_pool_.TrySubmit(
+  const bool queued = text_pool_->TrySubmit(
       [this, spec, key, &table] { table.PushPrepared(key, Prepare(*spec, model_)); });
   if (queued) return;
   table.Find(key)->Fail(Status(ErrorCode::kResourceExhausted,

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,8 +33,10 @@ class Service {
   // One exchange table per http thread. Client, registry and threads outlive the service.
   Service(ServiceOptions options, ServedModel model, engine::Client& client,
           obs::Registry& registry, std::vector<ExchangeTable*> tables);
-  // The server must have stopped calling Handle.
   ~Service();
+  // Waits for the text pool; its results no longer reach a client. The server must have stopped
+  // calling Handle, and the engine must have stopped; the exchange tables must still be there.
+  void Stop() { text_pool_.reset(); }
 
   void Handle(http::Request& request, http::ResponseWriter writer);
 
@@ -59,6 +62,9 @@ class Service {
   void Completions(http::Request& request, http::ResponseWriter writer);
   void Generate(http::Request& request, http::ResponseWriter writer);
   void HealthGenerate(http::Request& request, http::ResponseWriter writer);
+  // Runs `work` on the text pool and answers with what it gives.
+  void AnswerFromTextPool(http::Request& request, http::ResponseWriter writer,
+                          std::string_view content_type, std::function<Result<std::string>()> work);
   void StartGeneration(GenerationSpec spec, const std::vector<std::string>& unknown,
                        http::Request& request, http::ResponseWriter writer);
 
@@ -78,8 +84,8 @@ class Service {
   obs::Registry& registry_;
   std::vector<ExchangeTable*> tables_;  // by IoThread::index()
   LiveRequests live_;
-  std::atomic<bool> draining_{false};  // a lone flag: relaxed
-  ThreadPool text_pool_;               // last: its tasks use everything above
+  std::atomic<bool> draining_{false};    // a lone flag: relaxed
+  std::optional<ThreadPool> text_pool_;  // last: its tasks use everything above
 };
 
 }  // namespace hayate::api

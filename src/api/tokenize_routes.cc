@@ -1,11 +1,11 @@
-// Service: text to ids and back. Short texts; done on the http thread like other parsing.
+// Service: text to ids and back. A long text takes as long as a prompt, so it goes where prompts
+// go.
 
 #include <simdjson.h>
 
 #include "api/field_reader.h"
 #include "api/openai_parse.h"
 #include "api/prepare.h"
-#include "api/send_error.h"
 #include "api/service.h"
 #include "base/error.h"
 #include "base/json_writer.h"
@@ -47,74 +47,71 @@ Result<std::vector<std::vector<TokenId>>> EncodeAll(FieldReader& fields, const S
   return all;
 }
 
-}  // namespace
-
-void Service::Tokenize(http::Request& request, http::ResponseWriter writer) {
+Result<std::string> TokenizeBody(const std::string& text, const ServedModel& model) {
   simdjson::dom::parser parser;
-  auto body = ParseBody(parser, request.body);
-  if (!body.ok()) return SendError(writer, body.status());
-  FieldReader fields(*body);
+  ASSIGN_OR_RETURN(const simdjson::dom::object body, ParseBody(parser, text));
+  FieldReader fields(body);
   bool list = false;
-  auto all = EncodeAll(fields, model_, list);
-  if (!all.ok()) return SendError(writer, all.status());
+  ASSIGN_OR_RETURN(const auto all, EncodeAll(fields, model, list));
   std::string out;
   JsonWriter json(out);
   json.BeginObject();
   json.Key("tokens");
-  if (list) {
-    json.BeginArray();
-    for (const auto& ids : *all) WriteIds(json, ids);
-    json.EndArray();
-  } else {
-    WriteIds(json, all->front());
-  }
+  if (list) json.BeginArray();
+  for (const auto& ids : all) WriteIds(json, ids);
+  if (list) json.EndArray();
   json.Key("count");
-  if (list) {
-    json.BeginArray();
-    for (const auto& ids : *all) json.Uint(ids.size());
-    json.EndArray();
-  } else {
-    json.Uint(all->front().size());
-  }
-  json.Field("max_model_len", model_.max_context);
+  if (list) json.BeginArray();
+  for (const auto& ids : all) json.Uint(ids.size());
+  if (list) json.EndArray();
+  json.Field("max_model_len", model.max_context);
   json.EndObject();
-  SendJson(writer, out);
+  return out;
 }
 
-void Service::Detokenize(http::Request& request, http::ResponseWriter writer) {
+Result<std::string> DetokenizeBody(const std::string& text, const ServedModel& model) {
   simdjson::dom::parser parser;
-  auto body = ParseBody(parser, request.body);
-  if (!body.ok()) return SendError(writer, body.status());
-  FieldReader fields(*body);
+  ASSIGN_OR_RETURN(const simdjson::dom::object body, ParseBody(parser, text));
+  FieldReader fields(body);
   const auto tokens = fields.Array("tokens");
-  const bool skip = fields.Bool("skip_special_tokens").value_or(true);
-  if (fields.status().ok() && !tokens) fields.Fail("tokens", "is missing");
-  if (!fields.status().ok()) return SendError(writer, fields.status());
-  const auto mode = skip ? text::SkipSpecial::kYes : text::SkipSpecial::kNo;
+  const auto mode = fields.Bool("skip_special_tokens").value_or(true) ? text::SkipSpecial::kYes
+                                                                      : text::SkipSpecial::kNo;
+  RETURN_IF_ERROR(fields.status());
+  if (!tokens) return InvalidField("tokens", "is missing");
   std::string out;
   JsonWriter json(out);
   json.BeginObject();
   json.Key("text");
-  simdjson::dom::array first;
-  if (tokens->size() > 0 && tokens->at(0).get(first) == simdjson::SUCCESS) {
+  if (tokens->size() > 0 && tokens->at(0).is_array()) {
     json.BeginArray();
     for (const simdjson::dom::element item : *tokens) {
       simdjson::dom::array inner;
       if (item.get(inner) != simdjson::SUCCESS) {
-        return SendError(writer, InvalidField("tokens", "must hold lists of token ids only"));
+        return InvalidField("tokens", "must hold lists of token ids only");
       }
-      auto ids = ReadTokenIds(inner, "tokens", model_.vocab_size);
-      if (!ids.ok()) return SendError(writer, ids.status());
-      json.String(model_.tokenizer->Decode(*ids, mode));
+      ASSIGN_OR_RETURN(const auto ids, ReadTokenIds(inner, "tokens", model.vocab_size));
+      json.String(model.tokenizer->Decode(ids, mode));
     }
     json.EndArray();
   } else {
-    auto ids = ReadTokenIds(*tokens, "tokens", model_.vocab_size);
-    if (!ids.ok()) return SendError(writer, ids.status());
-    json.String(model_.tokenizer->Decode(*ids, mode));
+    ASSIGN_OR_RETURN(const auto ids, ReadTokenIds(*tokens, "tokens", model.vocab_size));
+    json.String(model.tokenizer->Decode(ids, mode));
   }
   json.EndObject();
-  SendJson(writer, out);
+  return out;
+}
+
+}  // namespace
+
+void Service::Tokenize(http::Request& request, http::ResponseWriter writer) {
+  AnswerFromTextPool(request, std::move(writer), "application/json",
+                     [this, body = std::move(request.body)] { return TokenizeBody(body, model_); });
+}
+
+void Service::Detokenize(http::Request& request, http::ResponseWriter writer) {
+  AnswerFromTextPool(
+      request, std::move(writer), "application/json",
+      [this, body = std::move(request.body)] { return DetokenizeBody(body, model_); });
 }
 
 }  // namespace hayate::api

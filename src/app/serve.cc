@@ -212,11 +212,13 @@ Status Serve(ServeOptions options) {
     LOG_INFO("{}: finishing what runs, at most {} s", *signal == SIGINT ? "SIGINT" : "SIGTERM",
              options.drain_seconds);
   }
+  signals.RestoreDefaults();
   service.BeginDraining();
   // The engine refuses new work and finishes the old one; its last events still go out by HTTP.
   stack->Stop(int64_t{options.drain_seconds} * 1'000'000'000);
   const Status drained = server->Shutdown(kHttpGrace);
   if (!drained.ok()) LOG_WARN("{}", drained.message());
+  service.Stop();
   tables.clear();
   if (!signal) return Status(ErrorCode::kUnavailable, "the device has failed (see the log)");
   LOG_INFO("stopped");

@@ -22,6 +22,12 @@ std::optional<int> StopSignals::WaitFor(std::chrono::milliseconds timeout) {
   return signal;
 }
 
+void StopSignals::RestoreDefaults() {
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
+  CHECK_EQ(pthread_sigmask(SIG_UNBLOCK, &set_, nullptr), 0);
+}
+
 bool StopSignals::pending() const {
   sigset_t waiting;
   sigemptyset(&waiting);

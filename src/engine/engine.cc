@@ -35,6 +35,7 @@ void Engine::Main() {
     if (Turn()) continue;
     if (parts_.inbox->closed() && parts_.scheduler->idle() && num_in_flight_ == 0) {
       DrainInbox();  // what slipped in before the gate closed
+      FlushCacheWhenAsked();
       if (parts_.scheduler->idle()) return;
       continue;
     }

@@ -51,6 +51,10 @@ std::future<Status> Inbox::PushFlush() {
   std::future<Status> future = promise.get_future();
   {
     std::lock_guard lock(mutex_);
+    if (closed_) {
+      promise.set_value(Status(ErrorCode::kUnavailable, "the server is shutting down"));
+      return future;
+    }
     pending_.flushes.push_back(std::move(promise));
   }
   arrived_.notify_one();
