@@ -35,11 +35,6 @@ if [[ $EUID -ne 0 ]]; then
   as_root=(sudo)
 fi
 
-if grep -qx 'libboost1.74-dev' <<<"$installed"; then
-  echo "setup: libboost1.74-dev is installed and clashes with libboost1.81-dev; remove it first" >&2
-  exit 1
-fi
-
 echo "setup: installing ${missing[*]}"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

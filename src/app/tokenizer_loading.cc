@@ -9,7 +9,9 @@ namespace hayate::app {
 namespace {
 
 Result<text::TokenizerSpec> MakeSpec(const weights::GgufTokenizer& source,
-                                     const weights::SpecialTokens& special) {
+                                     const weights::Checkpoint& checkpoint) {
+  ASSIGN_OR_RETURN(const weights::SpecialTokens special, checkpoint.ReadSpecialTokens());
+  constexpr const char* kSpacePrefix = "tokenizer.ggml.add_space_prefix";
   text::GgufTokenizerData data;
   data.model = source.model;
   data.pre = source.pre;
@@ -22,6 +24,9 @@ Result<text::TokenizerSpec> MakeSpec(const weights::GgufTokenizer& source,
   if (!special.eos.empty()) data.eos_id = special.eos.front();
   data.add_bos = special.add_bos;
   data.add_eos = special.add_eos;
+  if (checkpoint.metadata().Has(kSpacePrefix)) {
+    ASSIGN_OR_RETURN(data.add_space_prefix, checkpoint.metadata().GetBool(kSpacePrefix));
+  }
   return text::MakeTokenizerSpec(std::move(data));
 }
 
@@ -31,8 +36,7 @@ Result<std::shared_ptr<const text::Tokenizer>> LoadTokenizer(
     const weights::Checkpoint& checkpoint) {
   ASSIGN_OR_RETURN(const weights::TokenizerSource source, checkpoint.Tokenizer());
   if (const auto* gguf = std::get_if<weights::GgufTokenizer>(&source)) {
-    ASSIGN_OR_RETURN(const weights::SpecialTokens special, checkpoint.ReadSpecialTokens());
-    ASSIGN_OR_RETURN(text::TokenizerSpec spec, MakeSpec(*gguf, special));
+    ASSIGN_OR_RETURN(text::TokenizerSpec spec, MakeSpec(*gguf, checkpoint));
     return text::Tokenizer::Create(std::move(spec));
   }
   const auto& files = std::get<weights::HfTokenizer>(source);
