@@ -176,6 +176,13 @@ Status BenchServe(const BenchServeOptions& options) {
   return Error(ErrorCode::kUnavailable, "no request was answered");
 }
 
+// CLI::PositiveNumber refuses infinity. Returns what is wrong with the text.
+std::string IsPositiveRate(const std::string& text) {
+  double rate = 0.0;
+  if (CLI::detail::lexical_cast(text, rate) && rate > 0.0) return "";
+  return "'" + text + "' is no positive number";
+}
+
 void AddServerFlags(CLI::App& command, BenchServeOptions& o) {
   const char* group = "Server";
   command.add_option("--base-url", o.base_url, "http://host:port; instead of --host and --port")
@@ -257,7 +264,7 @@ void AddLoadFlags(CLI::App& command, BenchServeOptions& o) {
   command
       .add_option("--request-rate", o.request_rate,
                   "requests a second, as a Poisson process; inf: all at once")
-      ->check(CLI::PositiveNumber)
+      ->check(IsPositiveRate, "RATE")
       ->capture_default_str()
       ->group(group);
   command.add_option("--max-concurrency", o.max_concurrency, "requests in flight; 0: no limit")
