@@ -49,13 +49,35 @@ HAYATE_AVX512_INLINE __m512 Load(const std::byte* data, int64_t index) {
   }
 }
 
+// Into the second cache: misses that wait in the first one would hold up the loads.
+HAYATE_AVX512_INLINE void Prefetch(const void* address) {
+  _mm_prefetch(static_cast<const char*>(address), _MM_HINT_T1);
+}
+
+// Asks for feature `feature`'s share of the next block: its line of keys, and as many bytes of
+// values.
+template <DType kDType>
+HAYATE_AVX512_INLINE void FetchNext(const KeyBlock& next, int32_t feature, int32_t d) {
+  constexpr int64_t kBytes = kDType == DType::kF32 ? 4 : kDType == DType::kI8 ? 1 : 2;
+  Prefetch(next.k[0] + feature * next.k_stride * kBytes);
+  const int32_t half = feature >= d / 2 ? 1 : 0;
+  Prefetch(next.v[half] + int64_t{feature - half * (d / 2)} * kKeysPerBlock * kBytes);
+  if (kDType == DType::kI8 && feature < 2) {
+    Prefetch(next.k_scales[feature]);
+    Prefetch(next.v_scales[feature]);
+  }
+}
+
 template <DType kDType, int kQueries>
 HAYATE_AVX512 void Scores(const QueryTile& tile, const KeyBlock& block, int32_t query) {
   const float* q = tile.q + int64_t{query} * tile.d;
   __m512 s[kQueries][2];
 #pragma GCC unroll 8
   for (int i = 0; i < kQueries; ++i) s[i][0] = s[i][1] = _mm512_setzero_ps();
+  const bool fetch = kQueries <= 4 && block.next != nullptr;
+  const KeyBlock& next = fetch ? *block.next : block;
   for (int32_t feature = 0; feature < tile.d; ++feature) {
+    if constexpr (kQueries <= 4) FetchNext<kDType>(next, feature, tile.d);
     const __m512 k0 = Load<kDType>(block.k[0], feature * block.k_stride);
     const __m512 k1 = Load<kDType>(block.k[1], feature * block.k_stride);
 #pragma GCC unroll 8

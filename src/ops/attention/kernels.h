@@ -33,6 +33,8 @@ struct KeyBlock {
   const std::byte* v[2] = {};     // [16][D]
   const float* k_scales[2] = {};  // [16], null without scales
   const float* v_scales[2] = {};
+  // The block that comes after this one, to be fetched from memory meanwhile; or null.
+  const KeyBlock* next = nullptr;
 };
 
 // State of a tile's queries between blocks. Rows of 32 scores; everything fp32.

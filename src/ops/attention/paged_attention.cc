@@ -132,25 +132,41 @@ void GatherBlock(const PagedAttentionArgs& args, const Group& group, const Query
   }
 }
 
+bool InPlace(const PagedAttentionArgs& args) { return args.cache.page_tokens % kKeysPerHalf == 0; }
+
+// The block at `position` of keys in [first, last].
+KeyBlock BlockAt(const PagedAttentionArgs& args, const Group& group, int32_t position,
+                 int32_t first, int32_t last) {
+  KeyBlock block;
+  block.dtype = args.cache.dtype;
+  block.position = position;
+  block.begin = std::max(0, first - position);
+  block.end = std::min(kKeysPerBlock, last + 1 - position);
+  if (InPlace(args)) PointIntoPages(args, group, &block);
+  return block;
+}
+
 void AttendTile(const Kernels& kernels, const PagedAttentionArgs& args, const Group& group,
                 const QueryTile& tile) {
   // Queries are in order of position.
   const int32_t first = tile.first[0];
   const int32_t last = tile.last[tile.count - 1];
-  const bool in_place = args.cache.page_tokens % kKeysPerHalf == 0;
-  for (int32_t position = AlignDown(first, kKeysPerBlock); position <= last;
-       position += kKeysPerBlock) {
-    KeyBlock block;
-    block.dtype = args.cache.dtype;
-    block.position = position;
-    block.begin = std::max(0, first - position);
-    block.end = std::min(kKeysPerBlock, last + 1 - position);
-    if (in_place) {
-      PointIntoPages(args, group, &block);
-    } else {
-      GatherBlock(args, group, tile, &block);
+  int32_t position = AlignDown(first, kKeysPerBlock);
+  KeyBlock block = BlockAt(args, group, position, first, last);
+  while (position <= last) {
+    position += kKeysPerBlock;
+    KeyBlock next;
+    if (position <= last) {
+      next = BlockAt(args, group, position, first, last);
+    } else if (group.kv_head + 1 < args.cache.num_kv_heads) {
+      Group neighbour = group;
+      ++neighbour.kv_head;
+      next = BlockAt(args, neighbour, AlignDown(first, kKeysPerBlock), first, last);
     }
+    if (next.k[0] != nullptr) block.next = &next;
+    if (!InPlace(args)) GatherBlock(args, group, tile, &block);
     kernels.add_block(tile, block);
+    block = next;
   }
 }
 
