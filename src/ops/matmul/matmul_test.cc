@@ -326,6 +326,28 @@ TEST_P(MatmulTest, ShardsThatCutBlocksAreRefused) {
       ErrorCode::kUnsupported);
 }
 
+TEST_P(MatmulTest, ASliceOfAWiderBufferLeavesTheRestAlone) {
+  constexpr int64_t kN = 24, kK = 64, kT = 5, kWidth = 40;
+  const RandomWeights weights(DType::kQ4_1, kN, kK, 21);
+  const PackedMatrix packed = Pack(weights);
+  const std::vector<float> x = RandomActivations(kT * kK, 22);
+  const std::vector<float> expected = Run(packed, x, kT);
+  std::vector<float> wide(kT * kWidth, -7.0f);
+  auto* x_data = reinterpret_cast<std::byte*>(const_cast<float*>(x.data()));
+  MatmulWith(*GetParam(), workspace_,
+             {.out = {reinterpret_cast<std::byte*>(wide.data() + 8), DType::kF32, {kT, kN}},
+              .x = TensorView{x_data, DType::kF32, {kT, kK}},
+              .w = &packed,
+              .out_row_stride = kWidth});
+  for (int64_t t = 0; t < kT; ++t) {
+    for (int64_t i = 0; i < kWidth; ++i) {
+      const bool inside = i >= 8 && i < 8 + kN;
+      EXPECT_EQ(wide[static_cast<size_t>(t * kWidth + i)],
+                inside ? expected[static_cast<size_t>(t * kN + i - 8)] : -7.0f);
+    }
+  }
+}
+
 TEST_P(MatmulTest, TheWorkspaceBoundHolds) {
   for (const int64_t t : {1, 7, 65, 1000}) {
     for (const int64_t k : {32, 576, 4096}) {

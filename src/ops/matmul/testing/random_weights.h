@@ -65,6 +65,8 @@ class RandomWeights {
       std::memcpy(block, &bits, 2);
     } else if (dtype_ == DType::kF8E4M3) {
       *block = std::byte{FloatToF8E4M3(rng.NextNormal())};
+    } else if (dtype_ == DType::kF8E5M2) {
+      *block = static_cast<std::byte>(FloatToF16(rng.NextNormal() * scale) >> 8);
     } else if (dtype_ == DType::kMXFP4) {
       *block = static_cast<std::byte>(118 + rng.Below(4));
     }
