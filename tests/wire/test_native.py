@@ -138,7 +138,7 @@ def test_abort_ends_the_request_of_exactly_that_name(http, server):
     answers = {}
 
     def ask(rid):
-        answers[rid] = generate(http, "Once", rid=rid, sampling_params={"max_new_tokens": 400, "ignore_eos": True})
+        answers[rid] = generate(http, "Once", rid=rid, sampling_params={"max_new_tokens": 200, "ignore_eos": True})
 
     threads = [threading.Thread(target=ask, args=(rid,)) for rid in ("req-1", "req-10")]
     for thread in threads:
@@ -151,14 +151,14 @@ def test_abort_ends_the_request_of_exactly_that_name(http, server):
     assert answers["req-1"]["meta_info"]["finish_reason"]["type"] == "abort"
     assert "req-10" not in answers
     threads[1].join(60.0)
-    assert answers["req-10"]["meta_info"]["finish_reason"] == {"type": "length", "length": 400}
+    assert answers["req-10"]["meta_info"]["finish_reason"] == {"type": "length", "length": 200}
     assert http.post("/abort_request", json={"rid": "never-seen"}).status_code == 200
     check_error(http.post("/abort_request", json={}), 400, param="rid")
 
 
 def test_abort_reaches_one_prompt_of_a_batch_and_then_all(http, server):
     answers = []
-    sampling = {"max_new_tokens": 4000, "ignore_eos": True}
+    sampling = {"max_new_tokens": 2000, "ignore_eos": True}
     thread = threading.Thread(
         target=lambda: answers.extend(generate(http, ["Once", "Twice"], rid=["one", "two"], sampling_params=sampling))
     )

