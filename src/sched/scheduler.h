@@ -32,7 +32,7 @@ struct SchedulerOptions {
   Policy policy = Policy::kFcfs;
   int32_t max_running = 64;            // slots
   int32_t chunked_prefill_size = 512;  // prefill tokens of one step, over all rows
-  // Prompt positions whose logprobs one row may ask for: each costs a row of logits on the device.
+  // Prompt positions that one plan scores: each costs a row of logits on the device.
   int32_t max_scored_tokens = 16;
   int32_t max_context = 0;   // positions of the longest sequence
   bool prefix_reuse = true;  // the cache shares prefixes: worth waiting for one under way
@@ -62,7 +62,7 @@ class Scheduler {
   // The cache and the clock outlive the scheduler.
   Scheduler(const SchedulerOptions& options, kv::KvCache& cache, const Clock& clock);
 
-  // Whether the request can ever run here. Any thread: reads only what is fixed.
+  // Whether the request can ever run here.
   Status Validate(const Request& request) const;
 
   // Takes a valid request into the waiting queue. The id is new.
@@ -107,7 +107,7 @@ class Scheduler {
   void PreemptForPriority();
   enum class Admission { kAdmitted, kHeld, kNoRoom };
   Admission TryAdmit(Sequence& sequence, StepPlan& plan);
-  bool SharesUnfinishedPrefix(const Sequence& sequence, int32_t match_length) const;
+  bool SharesUnfinishedPrefix(const Sequence& sequence, int32_t max_match) const;
   bool FitsMemory(const Sequence& sequence, const kv::PrefixHandle& prefix) const;
   int32_t ExpectedLength(const Sequence& sequence) const;
 
@@ -125,7 +125,8 @@ class Scheduler {
   std::vector<Sequence*> slots_;    // [max_running], null where free
   std::vector<SlotId> free_slots_;
   std::set<std::pair<int64_t, RequestId>> deadlines_;
-  std::vector<Sequence*> candidates_;  // scratch of AdmitWaiting
+  std::vector<Sequence*> candidates_;                  // scratch of AdmitWaiting
+  std::vector<std::pair<int32_t, Sequence*>> ranked_;  // scratch of OrderCandidates
 
   OutputReserve reserve_;
   int32_t prefill_budget_ = 0;  // tokens left in the plan being written

@@ -30,17 +30,17 @@ void Scheduler::AdmitWaiting(StepPlan& plan) {
 void Scheduler::OrderCandidates() {
   waiting_.Head(kMaxCandidates, candidates_);
   if (options_.policy != Policy::kLpm) return;
-  std::vector<std::pair<int32_t, Sequence*>> ranked;
-  ranked.reserve(candidates_.size());
+  ranked_.clear();
   for (Sequence* sequence : candidates_) {
     const int32_t match = cache_.MatchLength(sequence->request.cache_namespace, sequence->tokens,
                                              sequence->known() - 1);
     const bool overdue = sequence->bypassed > kMaxBypassed;
-    ranked.emplace_back(overdue ? options_.max_context + 1 : match, sequence);
+    ranked_.emplace_back(overdue ? options_.max_context + 1 : match, sequence);
   }
-  std::stable_sort(ranked.begin(), ranked.end(),
-                   [](const auto& a, const auto& b) { return a.first > b.first; });
-  for (size_t i = 0; i < ranked.size(); ++i) candidates_[i] = ranked[i].second;
+  std::sort(ranked_.begin(), ranked_.end(), [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first > b.first : a.second->arrival < b.second->arrival;
+  });
+  for (size_t i = 0; i < ranked_.size(); ++i) candidates_[i] = ranked_[i].second;
 }
 
 Scheduler::Admission Scheduler::TryAdmit(Sequence& sequence, StepPlan& plan) {
@@ -48,10 +48,7 @@ Scheduler::Admission Scheduler::TryAdmit(Sequence& sequence, StepPlan& plan) {
   int32_t max_match = sequence.known() - 1;
   if (sequence.wants_scores()) max_match = std::min(max_match, sequence.score_next);
   const std::string& name_space = sequence.request.cache_namespace;
-  if (SharesUnfinishedPrefix(sequence,
-                             cache_.MatchLength(name_space, sequence.tokens, max_match))) {
-    return Admission::kHeld;
-  }
+  if (SharesUnfinishedPrefix(sequence, max_match)) return Admission::kHeld;
   kv::PrefixHandle prefix = cache_.Match(name_space, sequence.tokens, max_match);
   if (!FitsMemory(sequence, prefix)) return Admission::kNoRoom;
 
@@ -78,13 +75,15 @@ Scheduler::Admission Scheduler::TryAdmit(Sequence& sequence, StepPlan& plan) {
   return Admission::kAdmitted;
 }
 
-bool Scheduler::SharesUnfinishedPrefix(const Sequence& sequence, int32_t match_length) const {
-  if (!options_.prefix_reuse) return false;
+bool Scheduler::SharesUnfinishedPrefix(const Sequence& sequence, int32_t max_match) const {
+  if (!options_.prefix_reuse || running_.empty()) return false;
   const int32_t page = cache_.page_tokens();
+  const int32_t match_length =
+      cache_.MatchLength(sequence.request.cache_namespace, sequence.tokens, max_match);
   for (const Sequence* other : running_) {
     // Worth waiting for: at least one page more than what is cached, computed but not yet
     // published.
-    const int32_t useful = std::min(AlignDown(other->known(), page), sequence.known() - 1);
+    const int32_t useful = std::min(AlignDown(other->known(), page), max_match);
     if (useful < match_length + page || other->cache->num_published() >= useful) continue;
     if (other->request.cache_namespace != sequence.request.cache_namespace) continue;
     const auto limit = other->tokens.begin() + useful;

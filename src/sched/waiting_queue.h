@@ -14,7 +14,7 @@ namespace hayate::sched {
 
 enum class Policy : uint8_t {
   kFcfs,      // by arrival
-  kLpm,       // longest cached prefix first, among the kLpmWindow oldest
+  kLpm,       // longest cached prefix first, among the 128 oldest
   kPriority,  // highest priority first, then arrival; may preempt
 };
 
