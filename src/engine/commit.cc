@@ -55,6 +55,7 @@ void Engine::CommitRow(const StepRow& row, RequestId owner, RowResult& result) {
     stop = Decide(*sequence, token);
   }
   if (sequence->request.sampling.max_new_tokens == 0 && row.end == sequence->prompt_length()) {
+    ObservePrompt(*sequence);
     stop.finish = FinishReason::kLength;
   }
   event.finish = stop.finish;
@@ -84,18 +85,22 @@ void Engine::Abort(sched::Sequence& sequence, Status status) {
   Emit(outbox, std::move(event));
 }
 
+void Engine::ObservePrompt(const sched::Sequence& sequence) {
+  const Request& request = sequence.request;
+  parts_.metrics->prompt_tokens.Add(request.prompt.size());
+  parts_.metrics->cached_tokens.Add(static_cast<uint64_t>(sequence.cached_tokens));
+  parts_.metrics->queue_time_seconds.Observe(
+      static_cast<double>(sequence.admitted_ns - request.arrival_ns) * kSecondsPerNs);
+}
+
 void Engine::ObserveToken(sched::Sequence& sequence, int64_t now_ns) {
   EngineMetrics& metrics = *parts_.metrics;
   metrics.generation_tokens.Increment();
   ++throughput_tokens_;
   if (sequence.last_token_ns == 0) {
-    const Request& request = sequence.request;
-    metrics.prompt_tokens.Add(request.prompt.size());
-    metrics.cached_tokens.Add(static_cast<uint64_t>(sequence.cached_tokens));
-    metrics.queue_time_seconds.Observe(
-        static_cast<double>(sequence.admitted_ns - request.arrival_ns) * kSecondsPerNs);
-    metrics.time_to_first_token_seconds.Observe(static_cast<double>(now_ns - request.arrival_ns) *
-                                                kSecondsPerNs);
+    ObservePrompt(sequence);
+    metrics.time_to_first_token_seconds.Observe(
+        static_cast<double>(now_ns - sequence.request.arrival_ns) * kSecondsPerNs);
   } else {
     metrics.inter_token_latency_seconds.Observe(
         static_cast<double>(now_ns - sequence.last_token_ns) * kSecondsPerNs);
@@ -148,12 +153,12 @@ void Engine::PublishGauges() {
   metrics.retracted_requests.Add(stats.num_retractions - seen_retractions_);
   seen_retractions_ = stats.num_retractions;
 
-  const kv::KvCacheStats& cache = parts_.cache->stats();
+  const kv::KvCacheStats cache = parts_.cache->stats();
   if (cache.lookup_tokens > 0) {
     metrics.cache_hit_rate.Set(static_cast<double>(cache.hit_tokens) /
                                static_cast<double>(cache.lookup_tokens));
   }
-  const uint64_t evicted = cache.evicted_pages.empty() ? 0 : cache.evicted_pages[0];
+  const uint64_t evicted = cache.evicted_pages[0];
   metrics.evicted_tokens.Add((evicted - seen_evicted_pages_) *
                              static_cast<uint64_t>(parts_.cache->page_tokens()));
   seen_evicted_pages_ = evicted;

@@ -32,13 +32,10 @@ void Engine::Stop(int64_t drain_ns) {
 
 void Engine::Main() {
   for (;;) {
+    // Read before the turn: whatever passed the gate before it closed is drained by this turn.
+    const bool closed = parts_.inbox->closed();
     if (Turn()) continue;
-    if (parts_.inbox->closed() && parts_.scheduler->idle() && num_in_flight_ == 0) {
-      DrainInbox();  // what slipped in before the gate closed
-      FlushCacheWhenAsked();
-      if (parts_.scheduler->idle()) return;
-      continue;
-    }
+    if (closed && parts_.scheduler->idle() && num_in_flight_ == 0) return;
     const int64_t deadline = parts_.scheduler->next_deadline_ns();
     if (deadline == kNoDeadline) {
       parts_.inbox->Wait(std::nullopt);

@@ -64,7 +64,6 @@ class Engine {
     std::vector<RequestId> owners;  // of the plan's rows
     int64_t submitted_ns = 0;
     int64_t plan_ns = 0;
-    bool pending = false;
   };
 
   void Main();
@@ -79,6 +78,7 @@ class Engine {
   void Emit(int32_t outbox, TokenEvent event);
   void FlushEvents();
   void FlushCacheWhenAsked();
+  void ObservePrompt(const sched::Sequence& sequence);
   void ObserveToken(sched::Sequence& sequence, int64_t now_ns);
   void ObserveStep(const InFlightStep& step, const StepResult& result, int64_t wait_ns,
                    int64_t commit_ns);

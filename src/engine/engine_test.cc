@@ -323,6 +323,46 @@ TEST(Engine, FlushesTheCacheOnlyWhenIdle) {
   EXPECT_EQ(world.cache_->counts(0).free, world.cache_->counts(0).usable);
 }
 
+TEST(Engine, AnswersEverythingThatPassedTheGateWhenItStops) {
+  for (int round = 0; round < 300; ++round) {
+    World world({});
+    world.engine_->Start();
+    std::vector<RequestId> accepted;
+    NamedThread client("client", [&] {
+      for (;;) {
+        Request request = MakeRequest({1, 2, 3}, 300);  // refused by the engine: too long
+        request.id = world.client_->NewId();
+        const RequestId id = request.id;
+        const Status status = world.client_->Submit(std::move(request));
+        if (status.code() == ErrorCode::kUnavailable) return;
+        if (status.ok()) accepted.push_back(id);
+      }
+    });
+    world.engine_->Stop(0);
+    client.Join();
+    world.Collect();
+    for (const RequestId id : accepted) {
+      ASSERT_TRUE(world.events_.contains(id)) << "round " << round;
+      ASSERT_TRUE(world.Last(id).finish);
+    }
+    EXPECT_EQ(world.client_->FlushCache().get().code(), ErrorCode::kUnavailable);
+  }
+}
+
+TEST(Engine, CountsThePromptsOfRequestsWithoutOutputToo) {
+  World world({});
+  Rng rng(14);
+  const std::vector<TokenId> prompt = RandomPrompt(rng, 40);
+  world.Submit(MakeRequest(prompt, 0));
+  world.Settle();
+  world.Submit(MakeRequest(prompt, 1));
+  world.Settle();
+  EXPECT_EQ(world.metrics_.prompt_tokens.value(), 80u);
+  EXPECT_EQ(world.metrics_.cached_tokens.value(), 36u);
+  EXPECT_EQ(world.metrics_.generation_tokens.value(), 1u);
+  EXPECT_EQ(world.metrics_.requests.value(), 2u);
+}
+
 TEST(Engine, ScoresThePromptAcrossChunksAndCacheHits) {
   WorldOptions options;
   options.scheduler.chunked_prefill_size = 13;

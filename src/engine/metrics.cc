@@ -35,8 +35,9 @@ EngineMetrics::EngineMetrics(obs::Registry& r, const std::string& model)
       new_token_ratio(r.AddGauge({"sglang:new_token_ratio",
                                   "Share of remaining output that admission reserves",
                                   {{"model_name", model}}})),
-      prompt_tokens(r.AddCounter(
-          {"sglang:prompt_tokens_total", "Prompt tokens admitted", {{"model_name", model}}})),
+      prompt_tokens(r.AddCounter({"sglang:prompt_tokens_total",
+                                  "Prompt tokens computed or served from the cache",
+                                  {{"model_name", model}}})),
       cached_tokens(r.AddCounter({"sglang:cached_tokens_total",
                                   "Prompt tokens served from the prefix cache",
                                   {{"model_name", model}}})),

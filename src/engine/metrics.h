@@ -20,8 +20,8 @@ struct EngineMetrics {
   obs::Gauge& evictable_tokens;  // cached, reusable at once
   obs::Gauge& available_tokens;  // free and evictable
   obs::Gauge& max_total_tokens;
-  obs::Gauge& cache_hit_rate;  // cached ÷ all prompt tokens admitted
-  obs::Gauge& gen_throughput;  // tokens a second over the last kThroughputWindow steps
+  obs::Gauge& cache_hit_rate;  // cached ÷ all tokens of admissions, re-admissions included
+  obs::Gauge& gen_throughput;  // tokens a second, over a second or more; 0 when idle
   obs::Gauge& new_token_ratio;
 
   obs::Counter& prompt_tokens;
