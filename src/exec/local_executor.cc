@@ -102,6 +102,11 @@ Status LocalExecutor::SizePools() {
                      LargestPool(layout, options_.pool_budget_bytes / options_.num_ranks, context,
                                  options_.max_running, options_.max_step_tokens));
   }
+  if (total_tokens_ > kMaxPoolPages * layout.page_tokens) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "a KV pool of {} tokens is larger than {} pages of {}", total_tokens_,
+                 kMaxPoolPages, layout.page_tokens);
+  }
   total_tokens_ = AlignUp<int64_t>(total_tokens_, layout.page_tokens);
   pool_pages_ = PlanPools(layout, {total_tokens_, options_.max_running}, options_.max_step_tokens);
   const auto longest = std::min<int64_t>(context, total_tokens_);

@@ -20,7 +20,8 @@ int64_t PagesOf(const CacheGroup& group, const PoolRequest& request, int32_t pag
     case CacheKind::kCompressed:
       return full;
     case CacheKind::kWindow: {
-      const int64_t per_slot = CeilDiv(group.window + max_chunk_tokens, page_tokens) + 2;
+      const int64_t per_slot =
+          CeilDiv<int64_t>(int64_t{group.window} + max_chunk_tokens, page_tokens) + 2;
       return std::min(full, 2 * per_slot * request.max_slots);
     }
     case CacheKind::kState:
@@ -35,8 +36,9 @@ std::vector<int32_t> PlanPools(const CacheLayout& layout, const PoolRequest& req
                                int32_t max_chunk_tokens) {
   std::vector<int32_t> pages;
   for (const CacheGroup& group : layout.groups) {
-    pages.push_back(static_cast<int32_t>(
-        PagesOf(group, request, layout.page_tokens, max_chunk_tokens) + kScratchPages));
+    const int64_t count = PagesOf(group, request, layout.page_tokens, max_chunk_tokens);
+    CHECK_LE(count, kMaxPoolPages) << group.name;
+    pages.push_back(static_cast<int32_t>(count + kScratchPages));
   }
   return pages;
 }
@@ -52,15 +54,20 @@ Result<int64_t> LargestPool(const CacheLayout& layout, int64_t budget_bytes, int
   const auto bytes_for = [&](int64_t tokens) {
     return PoolBytes(layout, PlanPools(layout, {tokens, max_slots}, max_chunk_tokens));
   };
+  if (CeilDiv<int64_t>(min_tokens, layout.page_tokens) > kMaxPoolPages) {
+    return Error(ErrorCode::kResourceExhausted,
+                 "one sequence of {} tokens needs more than {} KV pages; lower --context-length",
+                 min_tokens, kMaxPoolPages);
+  }
   if (bytes_for(min_tokens) > budget_bytes) {
     return Error(ErrorCode::kResourceExhausted,
                  "a KV pool for one sequence of {} tokens takes {} MiB a rank, {} MiB are free; "
                  "lower --context-length or raise --mem-fraction-static",
                  min_tokens, bytes_for(min_tokens) >> 20, budget_bytes >> 20);
   }
-  // Bytes grow with tokens: bisect over whole pages, bounded by what an int32 page id can name.
+  // Bytes grow with tokens: bisect over whole pages.
   int64_t low = CeilDiv<int64_t>(min_tokens, layout.page_tokens);
-  int64_t high = int64_t{1} << 30;
+  int64_t high = kMaxPoolPages;
   while (low + 1 < high) {
     const int64_t middle = low + (high - low) / 2;
     (bytes_for(middle * layout.page_tokens) <= budget_bytes ? low : high) = middle;

@@ -9,8 +9,12 @@
 
 namespace hayate::exec {
 
+// The most pages that a pool may have, far below what an int32 page id can name.
+inline constexpr int64_t kMaxPoolPages = int64_t{1} << 30;
+
 struct PoolRequest {
-  // Tokens that the full groups must hold; the other groups follow from it.
+  // Tokens that the full groups must hold, at most kMaxPoolPages pages; the other groups follow
+  // from it.
   int64_t total_tokens = 0;
   int32_t max_slots = 0;
 };

@@ -17,7 +17,6 @@ void SlotSampler::Apply(const StepPlan& plan) {
     slot.sampling = start.sampling;
     slot.logprobs = start.logprobs;
     slot.prompt_length = start.prompt_length;
-    slot.bias = start.sampling.logit_bias;
     slot.output_counts.reset();
     if (!start.sampling.has_penalties()) continue;
     slot.output_counts = std::make_unique<int32_t[]>(static_cast<size_t>(options_.vocab_size));
@@ -37,7 +36,7 @@ ops::SamplingRow SlotSampler::MakeRow(Slot& slot, const StepRow& row, float* log
   out.presence_penalty = params.presence_penalty;
   out.repetition_penalty = params.repetition_penalty;
   out.output_counts = slot.output_counts.get();
-  out.bias = slot.bias;
+  out.bias = params.logit_bias;
   const int32_t num_generated = row.end - slot.prompt_length;
   if (num_generated < params.min_new_tokens) out.banned = params.stop_token_ids;
   out.seed = params.seed;

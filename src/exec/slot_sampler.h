@@ -39,7 +39,6 @@ class SlotSampler {
     SamplingParams sampling;
     LogprobParams logprobs;
     int32_t prompt_length = 0;
-    std::vector<std::pair<int32_t, float>> bias;
     // [V], how often each id was generated; only where penalties ask for it.
     std::unique_ptr<int32_t[]> output_counts;
   };

@@ -49,6 +49,7 @@ void StagedStep::Build(const StepPlan& plan, const SlotTables& tables, const int
 }
 
 void StagedStep::AddRow(const StepPlan& plan, const StepRow& row, const int32_t* last_tokens) {
+  DCHECK(row.first_token != kLateToken || row.num_tokens() == 1) << row.slot;
   const int32_t first = static_cast<int32_t>(token_ids_.size());
   q_begin_.push_back(first);
   kv_len_.push_back(row.end);
