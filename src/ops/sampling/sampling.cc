@@ -252,7 +252,13 @@ SamplingResult Sampler::Sample(const SamplingRow& row, int32_t vocab_size) {
       unadjusted = {copy, logits.size()};
     }
     Adjust(row, logits);
-    highest = kernels_.highest(logits.data(), vocab_size).logit;
+    const Highest adjusted = kernels_.highest(logits.data(), vocab_size);
+    // A tiny repetition penalty overflows; +∞ would leave no mass to draw from.
+    if (adjusted.has_nan || adjusted.logit == kInfinity) {
+      workspace_.ResetTo(mark);
+      return {.bad_logits = true};
+    }
+    highest = adjusted.logit;
   }
   SamplingResult result;
   if (highest == -kInfinity) {

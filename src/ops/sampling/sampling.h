@@ -54,9 +54,10 @@ struct SamplingRow {
 
 struct SamplingResult {
   int32_t token = 0;
-  bool bad_logits = false;  // NaN or +∞ among the raw logits, or nothing left to choose: token is 0
-  float logprob = 0.0f;     // log-softmax of the raw logits at `token`
-  int32_t rank = 0;         // how many raw logits come before it, 0-based
+  // NaN or +∞ among the raw or the adjusted logits, or nothing left to choose: token is 0.
+  bool bad_logits = false;
+  float logprob = 0.0f;                        // log-softmax of the raw logits at `token`
+  int32_t rank = 0;                            // how many raw logits come before it, 0-based
   std::vector<std::pair<int32_t, float>> top;  // best first
 };
 

@@ -86,6 +86,7 @@ SamplingResult SampleReference(int32_t vocab_size, const SamplingRow& row) {
   if (!Usable(raw)) return {.bad_logits = true};
   std::vector<float> adjusted = raw;
   Adjust(row, adjusted);
+  if (!Usable(adjusted)) return {.bad_logits = true};
   const std::vector<Token> tokens = Sorted(adjusted);
   if (tokens.empty() || tokens[0].logit == kMinusInfinity) return {.bad_logits = true};
 

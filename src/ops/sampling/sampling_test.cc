@@ -182,6 +182,12 @@ TEST_F(SamplingTest, RowsWithoutAUsableLogitAreReported) {
   std::vector<float> wide(1000, 1.0f);
   wide[500] = std::nanf("");
   EXPECT_TRUE(SampleOne({.temperature = 0.0f}, wide).bad_logits);
+  const int32_t counts[] = {0, 1, 0};
+  for (const float temperature : {0.0f, 1.0f}) {
+    const SamplingRow overflowing{
+        .temperature = temperature, .repetition_penalty = 1e-38f, .output_counts = counts};
+    EXPECT_TRUE(SampleOne(overflowing, {1.0f, 20.0f, 3.0f}).bad_logits);
+  }
 }
 
 TEST_F(SamplingTest, LogprobsAreLogSoftmaxOfTheRawLogits) {
