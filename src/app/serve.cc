@@ -14,6 +14,7 @@
 #include "api/service.h"
 #include "app/chat_template_loading.h"
 #include "app/commands.h"
+#include "app/config_file.h"
 #include "app/engine_stack.h"
 #include "app/load_progress.h"
 #include "app/signals.h"
@@ -233,8 +234,13 @@ void AddServe(CLI::App& root, Command& chosen) {
   AddModelFlags(*command, options->model);
   AddServeFlags(*command, *options);
   AddSchedulingFlags(*command, options->model);
-  command->set_config("--config", "", "TOML file with these options");
-  command->callback([&chosen, options] { chosen = [options] { return Serve(*options); }; });
+  auto config_path = std::make_shared<std::string>();
+  command->add_option("--config", *config_path, "TOML file with these options; flags win over it")
+      ->configurable(false);
+  command->callback([&chosen, command, options, config_path] {
+    if (!config_path->empty()) ApplyConfigFile(*command, *config_path);
+    chosen = [options] { return Serve(*options); };
+  });
 }
 
 }  // namespace hayate::app
