@@ -14,6 +14,7 @@
 #include <memory>
 
 #include "app/bench_commands.h"
+#include "app/commands.h"
 #include "app/server_address.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -228,7 +229,7 @@ void AddWorkloadFlags(CLI::App& command, BenchServeOptions& o) {
   command
       .add_option("--random-range-ratio", o.workload.range_ratio,
                   "lengths are uniform in [ratio x longest, longest]")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(NumberBetween(0.0, 1.0))
       ->capture_default_str()
       ->group(group);
   command
@@ -247,7 +248,7 @@ void AddWorkloadFlags(CLI::App& command, BenchServeOptions& o) {
       ->check(CLI::NonNegativeNumber)
       ->group(group);
   command.add_option("--temperature", o.temperature)
-      ->check(CLI::NonNegativeNumber)
+      ->check(NumberBetween(0.0, 100.0))
       ->capture_default_str()
       ->group(group);
   command
@@ -278,7 +279,7 @@ void AddLoadFlags(CLI::App& command, BenchServeOptions& o) {
   command
       .add_option("--request-timeout", o.request_timeout_s,
                   "seconds until an unanswered request counts as failed")
-      ->check(CLI::Range(0.001, 1e6))
+      ->check(NumberBetween(0.001, 1e6))
       ->capture_default_str()
       ->group(group);
   command.add_option("--output-file", o.output_file, "a line of JSON is appended to it")

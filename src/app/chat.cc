@@ -170,8 +170,8 @@ void AddChat(CLI::App& root, Command& chosen) {
   command->add_option("--max-tokens,-n", options->sampling.max_tokens, "longest answer, tokens")
       ->check(CLI::PositiveNumber);
   command->add_option("--temperature", options->sampling.temperature, "0: greedy")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--top-p", options->sampling.top_p)->check(CLI::Range(0.0001, 1.0));
+      ->check(NumberBetween(0.0, 100.0));
+  command->add_option("--top-p", options->sampling.top_p)->check(NumberBetween(0.0001, 1.0));
   command->add_option("--seed", options->sampling.seed, "same seed, same answer")
       ->check(CLI::NonNegativeNumber);
   AddModelFlags(*command, options->model);

@@ -10,7 +10,8 @@
 
 namespace CLI {
 class App;
-}
+class Validator;
+}  // namespace CLI
 
 namespace hayate::app {
 
@@ -27,6 +28,9 @@ void AddVersion(CLI::App& root, Command& chosen);
 // Flags that choose and shape the model, in the groups "Model" and "Memory and scheduling".
 void AddModelFlags(CLI::App& command, ModelOptions& options);
 void AddSchedulingFlags(CLI::App& command, ModelOptions& options);
+
+// For ->check(): low ≤ x ≤ high. CLI::Range and CLI::NonNegativeNumber let "nan" pass.
+CLI::Validator NumberBetween(double low, double high);
 
 // "did you mean --port?" for a flag that no option of the command has; empty when nothing is near.
 std::string SuggestFlag(const CLI::App& command, const std::string& flag);

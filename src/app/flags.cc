@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <vector>
@@ -59,7 +61,7 @@ void AddSchedulingFlags(CLI::App& command, ModelOptions& o) {
   command
       .add_option("--mem-fraction-static", o.mem_fraction_static,
                   "share of the available memory for the KV pool")
-      ->check(CLI::Range(0.01, 0.95))
+      ->check(NumberBetween(0.01, 0.95))
       ->capture_default_str()
       ->group(group);
   command.add_option("--max-total-tokens", o.max_total_tokens, "tokens of the KV pool")
@@ -89,6 +91,15 @@ void AddSchedulingFlags(CLI::App& command, ModelOptions& o) {
       ->group(group);
   command.add_flag("--disable-radix-cache", o.disable_radix_cache, "share no prefixes")
       ->group(group);
+}
+
+CLI::Validator NumberBetween(double low, double high) {
+  const auto check = [low, high](const std::string& text) -> std::string {
+    double value = 0.0;
+    if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return "";
+    return fmt::format("{} is not a number between {} and {}", text, low, high);
+  };
+  return {check, fmt::format("in [{} - {}]", low, high)};
 }
 
 std::string SuggestFlag(const CLI::App& command, const std::string& flag) {

@@ -54,9 +54,9 @@ void AddGenerate(CLI::App& root, Command& chosen) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_option("--temperature", options->sampling.temperature, "0: greedy")
-      ->check(CLI::NonNegativeNumber)
+      ->check(NumberBetween(0.0, 100.0))
       ->capture_default_str();
-  command->add_option("--top-p", options->sampling.top_p)->check(CLI::Range(0.0001, 1.0));
+  command->add_option("--top-p", options->sampling.top_p)->check(NumberBetween(0.0001, 1.0));
   command->add_option("--top-k", options->sampling.top_k)->check(CLI::NonNegativeNumber);
   command->add_option("--seed", options->seed, "same seed, same answer");
   AddModelFlags(*command, options->model);
