@@ -7,11 +7,13 @@
 #include "app/machine.h"
 #include "app/tokenizer_loading.h"
 #include "base/error.h"
+#include "models/tensor_list.h"
 
 namespace hayate::app {
 namespace {
 
 constexpr size_t kOutboxEvents = 65536;
+constexpr uint64_t kDummySeed = 1;
 
 Result<DType> ParseKvDtype(const std::string& name) {
   if (name == "auto" || name == "f16") return DType::kF16;
@@ -26,6 +28,19 @@ Result<ops::MatmulPrecision> ParsePrecision(const std::string& name) {
   if (name == "fast") return ops::MatmulPrecision::kFast;
   if (name == "exact") return ops::MatmulPrecision::kExact;
   return Error(ErrorCode::kInvalidArgument, "--precision '{}' is unknown; use fast or exact", name);
+}
+
+// Random BF16 weights of the shapes that the folder's config.json tells.
+Result<std::unique_ptr<weights::Checkpoint>> MakeDummyCheckpoint(const std::string& path) {
+  ASSIGN_OR_RETURN(weights::Checkpoint checkpoint, weights::Checkpoint::OpenConfig(path));
+  if (checkpoint.format() != weights::CheckpointFormat::kSafetensors) {
+    return Error(ErrorCode::kUnsupported,
+                 "{}: --load-format dummy needs a model directory with config.json", path);
+  }
+  ASSIGN_OR_RETURN(const models::ModelConfig config, models::ReadModelConfig(checkpoint));
+  ASSIGN_OR_RETURN(auto tensors, models::ListTensors(config, DType::kBF16));
+  RETURN_IF_ERROR(checkpoint.AddDummyTensors(std::move(tensors), kDummySeed));
+  return std::make_unique<weights::Checkpoint>(std::move(checkpoint));
 }
 
 }  // namespace
@@ -65,6 +80,7 @@ Result<std::unique_ptr<weights::Checkpoint>> OpenCheckpoint(const ModelOptions& 
   if (path.empty()) {
     ASSIGN_OR_RETURN(path, FindOrFetchDefaultModel());
   }
+  if (model.load_format == "dummy") return MakeDummyCheckpoint(path);
   ASSIGN_OR_RETURN(weights::Checkpoint checkpoint, weights::Checkpoint::Open(path));
   return std::make_unique<weights::Checkpoint>(std::move(checkpoint));
 }
