@@ -86,9 +86,10 @@ Status Converse(ChatPartner& partner, AnswerInterrupt& interrupt, const Terminal
   conversation.push_back({"user", question});
   std::string answer;
   interrupt.BeginAnswer(partner);
-  const auto stats = partner.Reply(conversation, [&answer](std::string_view text) {
+  const auto stats = partner.Reply(conversation, [&](std::string_view text) {
     answer += text;
     PrintText(text);
+    if (std::ferror(stdout) != 0) partner.Stop();  // nobody reads
   });
   interrupt.EndAnswer();
   PrintText("\n");
@@ -129,6 +130,7 @@ Status Talk(ChatPartner& partner, AnswerInterrupt& interrupt, const std::string&
       continue;
     }
     const Status status = Converse(partner, interrupt, terminal, line, conversation);
+    if (std::ferror(stdout) != 0) return OkStatus();  // main reports it
     if (status.ok()) continue;
     if (!terminal.interactive) return status;
     fmt::print(stderr, "hayate: {}\n", status.message());

@@ -52,7 +52,13 @@ int main(int argc, char** argv) {
     return ReportUsage(root, error);
   }
   const hayate::Status status = chosen();
-  if (status.ok()) return 0;
-  fmt::print(stderr, "hayate: {}\n", status.message());
-  return kFailed;
+  if (!status.ok()) {
+    fmt::print(stderr, "hayate: {}\n", status.message());
+    return kFailed;
+  }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    fmt::print(stderr, "hayate: cannot write to the standard output\n");
+    return kFailed;
+  }
+  return 0;
 }
