@@ -39,6 +39,8 @@ int main(int argc, char** argv) {
   CLI::App root("Hayate serves large language models.", "hayate");
   root.require_subcommand(1);
   root.get_formatter()->column_width(36);
+  // A wrapper script's flag can be overridden by one that follows it.
+  root.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   Command chosen;
   AddServe(root, chosen);
   AddChat(root, chosen);
