@@ -37,6 +37,7 @@ Status BenchStep(const BenchStepOptions& options) {
       bench::RunStepBench({.executor = executor.get(),
                            .vocab_size = executor->facts().vocab_size,
                            .layout = &executor->cache_layout(),
+                           .pool_pages = executor->pool_pages(),
                            .max_step_tokens = executor_options.max_step_tokens},
                           step);
   if (options.json) {
@@ -55,15 +56,15 @@ void AddBenchStep(CLI::App& bench, Command& chosen) {
   CLI::App* command = bench.add_subcommand("step", "Time steps of a fixed composition");
   auto options = std::make_shared<BenchStepOptions>();
   command->add_option("--prefill", options->step.prefill, "time a prompt of so many tokens")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, bench::StepBenchOptions::kMaxTokens));
   command->add_option("--batch", options->step.batch, "decode: sequences")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   command->add_option("--context", options->step.context, "decode: tokens in the cache")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, bench::StepBenchOptions::kMaxTokens))
       ->capture_default_str();
   command->add_option("--steps", options->step.steps, "decode: timed steps")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, bench::StepBenchOptions::kMaxTokens))
       ->capture_default_str();
   command->add_option("--repeats", options->step.repeats)
       ->check(CLI::Range(1, 1000))

@@ -21,8 +21,10 @@ double Median(std::vector<double> values) {
 // Writes plans whose slots own fixed, disjoint pages.
 class PlanWriter {
  public:
-  PlanWriter(const StepBenchTarget& target, int32_t slot_tokens)
-      : target_(target), slot_pages_(CeilDiv(slot_tokens, target.layout->page_tokens)) {}
+  PlanWriter(const StepBenchTarget& target, int32_t num_slots, int32_t slot_tokens)
+      : target_(target),
+        num_slots_(num_slots),
+        slot_pages_(CeilDiv(slot_tokens, target.layout->page_tokens)) {}
 
   void Begin() {
     plan_.Clear();
@@ -35,9 +37,11 @@ class PlanWriter {
     greedy.max_new_tokens = 1 << 20;
     plan_.starts.push_back({.slot = {slot}, .sampling = greedy});
     for (size_t group = 0; group < target_.layout->groups.size(); ++group) {
+      // A window's pool is smaller: the slot's pages come round again once they are out of sight.
+      const int32_t own = std::min(slot_pages_, (target_.pool_pages[group] - 1) / num_slots_);
       for (int32_t i = 0; i < slot_pages_; ++i) {
         plan_.page_updates.push_back(
-            {{slot}, static_cast<int32_t>(group), i, {1 + slot * slot_pages_ + i}});
+            {{slot}, static_cast<int32_t>(group), i, {1 + slot * own + i % own}});
       }
     }
   }
@@ -64,15 +68,21 @@ class PlanWriter {
 
  private:
   const StepBenchTarget& target_;
+  int32_t num_slots_;
   int32_t slot_pages_;
   uint64_t next_step_ = 0;
   StepPlan plan_;
 };
 
-void RunOne(const StepBenchTarget& target, PlanWriter& writer) {
-  target.executor->Submit(writer.plan());
+// A step that failed has no time worth reporting.
+void Take(const StepBenchTarget& target) {
   const StepResult result = target.executor->WaitOldest();
   CHECK(result.status.ok()) << result.status.ToString();
+}
+
+void RunOne(const StepBenchTarget& target, PlanWriter& writer) {
+  target.executor->Submit(writer.plan());
+  Take(target);
 }
 
 // Seconds of one prompt.
@@ -112,11 +122,11 @@ double TimeDecode(const StepBenchTarget& target, PlanWriter& writer,
     }
     target.executor->Submit(writer.plan());
     if (++in_flight == StepExecutor::kMaxInFlight) {
-      target.executor->WaitOldest();
+      Take(target);
       --in_flight;
     }
   }
-  for (; in_flight > 0; --in_flight) target.executor->WaitOldest();
+  for (; in_flight > 0; --in_flight) Take(target);
   return static_cast<double>(clock.NowNs() - begin_ns) * 1e-9;
 }
 
@@ -125,15 +135,16 @@ double TimeDecode(const StepBenchTarget& target, PlanWriter& writer,
 double StepBenchResult::median_tokens_per_s() const { return Median(tokens_per_s); }
 double StepBenchResult::median_step_ms() const { return Median(step_ms); }
 
-int32_t StepBenchTokens(const StepBenchOptions& options, int32_t page_tokens) {
+int64_t StepBenchTokens(const StepBenchOptions& options, int32_t page_tokens) {
   if (options.prefill > 0) return AlignUp(options.prefill + 1, page_tokens);
-  return options.batch * AlignUp(options.context + options.steps + 1, page_tokens);
+  return int64_t{options.batch} * AlignUp(options.context + options.steps + 1, page_tokens);
 }
 
 StepBenchResult RunStepBench(const StepBenchTarget& target, const StepBenchOptions& options) {
   const bool prefill = options.prefill > 0;
   Rng rng(options.seed);
-  PlanWriter writer(target, prefill ? options.prefill + 1 : options.context + options.steps + 1);
+  PlanWriter writer(target, prefill ? 1 : options.batch,
+                    prefill ? options.prefill + 1 : options.context + options.steps + 1);
   StepBenchResult result;
   // Repeat −1 warms caches and pages and is not counted.
   for (int32_t repeat = -1; repeat < options.repeats; ++repeat) {

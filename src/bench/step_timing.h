@@ -12,6 +12,8 @@
 namespace hayate::bench {
 
 struct StepBenchOptions {
+  static constexpr int32_t kMaxTokens = 1 << 24;  // of one sequence: prefill, context, steps
+
   int32_t prefill = 0;    // > 0: a prompt of so many tokens, computed in one step, no cache
   int32_t batch = 1;      // decode: sequences
   int32_t context = 512;  // decode: tokens before the first timed one
@@ -32,11 +34,12 @@ struct StepBenchTarget {
   StepExecutor* executor;
   int32_t vocab_size;
   const CacheLayout* layout;
+  std::vector<int32_t> pool_pages;  // per group, counting the scratch page
   int32_t max_step_tokens;
 };
 
 // Tokens of the KV pool that the options need.
-int32_t StepBenchTokens(const StepBenchOptions& options, int32_t page_tokens);
+int64_t StepBenchTokens(const StepBenchOptions& options, int32_t page_tokens);
 
 StepBenchResult RunStepBench(const StepBenchTarget& target, const StepBenchOptions& options);
 
