@@ -1,5 +1,6 @@
 #include "app/default_model.h"
 
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,6 +37,10 @@ Result<std::string> FindOrFetchDefaultModel() {
     ::dup2(out[1], STDOUT_FILENO);
     ::close(out[0]);
     ::close(out[1]);
+    // Our caller may have blocked SIGINT; a download must still end with Ctrl-C.
+    sigset_t none;
+    ::sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
     ::execlp("bash", "bash", "-c", kFetchModelScript, "fetch_model", nullptr);
     _exit(127);
   }

@@ -1,17 +1,12 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <condition_variable>
 #include <cstdio>
 #include <memory>
-#include <mutex>
 #include <random>
 
 #include "app/commands.h"
-#include "app/engine_stack.h"
-#include "app/load_progress.h"
 #include "app/local_answer.h"
-#include "base/error.h"
 
 namespace hayate::app {
 namespace {
