@@ -1,0 +1,128 @@
+// The three request parsers: JSON body → GenerationSpec.
+
+#include <gtest/gtest.h>
+
+#include "api/field_reader.h"
+#include "api/native_parse.h"
+#include "api/openai_parse.h"
+#include "api/prepare.h"
+#include "api/testing/byte_model.h"
+
+namespace hayate::api {
+namespace {
+
+using testing::ByteModel;
+
+class RequestParse : public ::testing::Test {
+ protected:
+  Result<GenerationSpec> Chat(std::string_view json) { return Parse(ParseChatRequest, json); }
+  Result<GenerationSpec> Completion(std::string_view json) {
+    return Parse(ParseCompletionRequest, json);
+  }
+  Result<GenerationSpec> Generate(std::string_view json) {
+    return Parse(ParseGenerateRequest, json);
+  }
+
+  ServedModel model_ = ByteModel();
+  std::vector<std::string> unknown_;
+
+ private:
+  template <typename Parser>
+  Result<GenerationSpec> Parse(Parser parse, std::string_view json) {
+    simdjson::dom::parser parser;
+    ASSIGN_OR_RETURN(auto body, ParseBody(parser, json));
+    unknown_.clear();
+    return parse(body, model_, unknown_);
+  }
+};
+
+TEST_F(RequestParse, TheRequestWinsOverTheCheckpointAndThatOverTheApi) {
+  model_.defaults.temperature = 0.6;
+  model_.defaults.top_k = 20;
+  const auto plain = Chat(R"({"messages":[{"role":"user","content":"a"}]})");
+  EXPECT_FLOAT_EQ(plain->sampling.temperature, 0.6f);
+  EXPECT_EQ(plain->sampling.top_k, 20);
+  EXPECT_FLOAT_EQ(plain->sampling.top_p, 1.0f);
+  const auto own =
+      Chat(R"({"messages":[{"role":"user","content":"a"}],"temperature":0,"top_k":-1})");
+  EXPECT_TRUE(own->sampling.greedy());
+  EXPECT_EQ(own->sampling.top_k, 0);
+}
+
+TEST_F(RequestParse, DialectsHaveTheirOwnDefaultLimits) {
+  EXPECT_FALSE(Chat(R"({"messages":[{"role":"user","content":"a"}]})")->max_new_tokens);
+  EXPECT_EQ(Completion(R"({"prompt":"a"})")->max_new_tokens, 16);
+  EXPECT_EQ(Generate(R"({"text":"a"})")->max_new_tokens, 128);
+  EXPECT_EQ(Generate(R"({"text":"a","sampling_params":{}})")->max_new_tokens, 128);
+}
+
+TEST_F(RequestParse, EmptyStopStringsAreNoStop) {
+  EXPECT_EQ(Completion(R"({"prompt":"a","stop":""})")->stop_strings, nullptr);
+  EXPECT_EQ(Completion(R"({"prompt":"a","stop":["",""]})")->stop_strings, nullptr);
+  const auto spec = Completion(R"({"prompt":"a","stop":["","x"]})");
+  EXPECT_EQ(spec->stop_strings->strings(), std::vector<std::string>({"x"}));
+}
+
+TEST_F(RequestParse, SaltsOfDifferentSplitsAreDifferentNamespaces) {
+  const auto one = Completion(R"({"prompt":"a","cache_salt":"ab","extra_key":"c"})");
+  const auto two = Completion(R"({"prompt":"a","cache_salt":"a","extra_key":"bc"})");
+  EXPECT_NE(one->cache_namespace, two->cache_namespace);
+}
+
+TEST_F(RequestParse, ErrorsNameTheInnermostField) {
+  const struct {
+    Status status;
+    const char* param;
+  } cases[] = {
+      {Generate(R"({"text":"a","sampling_params":{"min_p":2}})").status(), "sampling_params.min_p"},
+      {Generate(R"({"input_ids":[[1],[259]]})").status(), "input_ids[1]"},
+      {Generate(R"({"text":["a",1]})").status(), "text[1]"},
+      {Completion(R"({"prompt":["a",[1]],"n":0})").status(), "n"},
+      {Completion(R"({"prompt":["a",{}]})").status(), "prompt[1]"},
+      {Completion(R"({"prompt":"a","stream":true,"stream_options":{"include_usage":1}})").status(),
+       "stream_options.include_usage"},
+      {Chat(R"({"messages":[{"role":"user","content":"a"},{"role":"user","content":[{}]}]})")
+           .status(),
+       "messages[1].content[0]"},
+      {Chat(R"({"messages":[{"role":"user","content":"a"}],"rid":""})").status(), "rid"},
+  };
+  for (const auto& c : cases) {
+    EXPECT_EQ(c.status.code(), ErrorCode::kInvalidArgument) << c.param;
+    EXPECT_EQ(c.status.param(), c.param) << c.status.message();
+  }
+}
+
+TEST_F(RequestParse, UnknownFieldsAreListedAndKnownOnesAreNot) {
+  ASSERT_TRUE(Chat(R"({"messages":[{"role":"user","content":"a"}],"user":"u","odd":1,"seed":3,
+                       "temperature":1,"stop":"x","logit_bias":{},"tools":[],"n":1})")
+                  .ok());
+  EXPECT_EQ(unknown_, std::vector<std::string>({"odd"}));
+}
+
+TEST_F(RequestParse, NamesOfABatchAreTheirOwnOrNumbered) {
+  EXPECT_FALSE(Generate(R"({"text":"a","rid":"r"})")->HasNamePerPrompt());
+  EXPECT_EQ(Generate(R"({"text":["a","b"],"rid":"r"})")->NameOfPrompt(1), "r_1");
+  EXPECT_EQ(Generate(R"({"text":["a","b"],"rid":["r","s"]})")->NameOfPrompt(1), "s");
+}
+
+TEST_F(RequestParse, PreparedPromptsKeepTheAnswerInsideTheContext) {
+  const std::string long_text(testing::kMaxContext - 1, 'x');
+  const auto capped = Completion(R"({"prompt":")" + long_text + R"(","max_tokens":50})");
+  EXPECT_EQ((*Prepare(*capped, model_))[0].max_new_tokens, 1);
+  const auto full = Completion(R"({"prompt":")" + long_text + R"(x","max_tokens":1})");
+  EXPECT_EQ(Prepare(*full, model_).status().code(), ErrorCode::kContextTooLong);
+  EXPECT_EQ(Prepare(*full, model_).status().param(), "prompt");
+  const auto scored = Completion(R"({"prompt":")" + long_text + R"(x","max_tokens":0})");
+  EXPECT_EQ((*Prepare(*scored, model_))[0].max_new_tokens, 0);
+  const auto empty = Generate(R"({"text":""})");
+  EXPECT_EQ(Prepare(*empty, model_).status().param(), "text");
+}
+
+TEST_F(RequestParse, AMessageWithoutContentRendersAsAnEmptyOne) {
+  const auto null = Chat(R"({"messages":[{"role":"assistant","content":null}]})");
+  const auto empty = Chat(R"({"messages":[{"role":"assistant","content":""}]})");
+  EXPECT_EQ((*Prepare(*null, model_))[0].ids, (*Prepare(*empty, model_))[0].ids);
+}
+
+}  // namespace
+}  // namespace hayate::api
