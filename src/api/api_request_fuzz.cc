@@ -1,0 +1,69 @@
+// Any body through the three request parsers and the preparation of prompts: it is refused with a
+// message that names something, or gives token ids of the vocabulary that fit the context. The
+// first byte picks the parser.
+
+#include <cstdint>
+#include <string_view>
+
+#include "api/error_table.h"
+#include "api/field_reader.h"
+#include "api/native_parse.h"
+#include "api/openai_parse.h"
+#include "api/prepare.h"
+#include "api/testing/byte_model.h"
+#include "base/check.h"
+
+namespace hayate::api {
+namespace {
+
+Result<GenerationSpec> Parse(uint8_t dialect, simdjson::dom::object body, const ServedModel& model,
+                             std::vector<std::string>& unknown) {
+  if (dialect % 3 == 0) return ParseChatRequest(body, model, unknown);
+  if (dialect % 3 == 1) return ParseCompletionRequest(body, model, unknown);
+  return ParseGenerateRequest(body, model, unknown);
+}
+
+void CheckSpec(const GenerationSpec& spec, const ServedModel& model) {
+  const SamplingParams& sampling = spec.sampling;
+  CHECK(sampling.temperature >= 0 && sampling.top_p > 0 && sampling.top_p <= 1);
+  CHECK(sampling.top_k >= 0 && sampling.top_k <= model.vocab_size);
+  CHECK(sampling.min_p >= 0 && sampling.min_p <= 1 && sampling.repetition_penalty > 0);
+  CHECK(spec.n >= 1 && spec.n <= GenerationSpec::kMaxChoices);
+  CHECK(!spec.prompts.empty() && spec.prompts.size() <= GenerationSpec::kMaxPrompts);
+  CHECK(spec.logprobs.num_top >= 0 && spec.logprobs.num_top <= LogprobParams::kMaxTop);
+  for (const TokenId id : spec.stop_token_ids) CHECK(id >= 0 && id < model.vocab_size) << id;
+}
+
+void CheckError(const Status& status) {
+  CHECK(!status.message().empty());
+  simdjson::dom::parser parser;
+  CHECK(parser.parse(ErrorBody(status)).error() == simdjson::SUCCESS) << status.message();
+}
+
+void Run(uint8_t dialect, std::string_view text) {
+  static const ServedModel model = testing::ByteModel();
+  simdjson::dom::parser parser;
+  const auto body = ParseBody(parser, text);
+  if (!body.ok()) return CheckError(body.status());
+  std::vector<std::string> unknown;
+  const auto spec = Parse(dialect, *body, model, unknown);
+  if (!spec.ok()) return CheckError(spec.status());
+  CheckSpec(*spec, model);
+  const auto prompts = Prepare(*spec, model);
+  if (!prompts.ok()) return CheckError(prompts.status());
+  CHECK_EQ(prompts->size(), spec->prompts.size());
+  for (const PreparedPrompt& prompt : *prompts) {
+    CHECK(!prompt.ids.empty());
+    for (const TokenId id : prompt.ids) CHECK(id >= 0 && id < model.vocab_size) << id;
+    CHECK_LE(static_cast<int64_t>(prompt.ids.size()) + prompt.max_new_tokens, model.max_context);
+  }
+}
+
+}  // namespace
+}  // namespace hayate::api
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  hayate::api::Run(data[0], {reinterpret_cast<const char*>(data) + 1, size - 1});
+  return 0;
+}
