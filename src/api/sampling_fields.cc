@@ -10,6 +10,9 @@ namespace hayate::api {
 namespace {
 
 constexpr double kMaxTemperature = 100.0;
+// Logits are divided by it: smaller ones overflow.
+constexpr double kMinRepetitionPenalty = 0.01;
+constexpr size_t kMaxStopTokens = 256;
 constexpr size_t kMaxLogitBias = 4096;
 constexpr size_t kMaxRequestId = 256;
 
@@ -53,6 +56,9 @@ void ReadStops(FieldReader& fields, const ServedModel& model, GenerationSpec& sp
     }
   }
   spec.stop_token_ids = fields.TokenIds("stop_token_ids", model.vocab_size);
+  if (spec.stop_token_ids.size() > kMaxStopTokens) {
+    fields.Fail("stop_token_ids", "holds more than " + std::to_string(kMaxStopTokens) + " ids");
+  }
   if (fields.Bool("no_stop_trim").value_or(false)) spec.stop_text = text::StopText::kKept;
   if (fields.Bool("include_stop_str_in_output").value_or(false)) {
     spec.stop_text = text::StopText::kKept;
@@ -81,8 +87,7 @@ void ReadSamplingFields(FieldReader& fields, const ServedModel& model, Generatio
   sampling.frequency_penalty = number("frequency_penalty", -2.0, 2.0, std::nullopt, 0.0);
   sampling.presence_penalty = number("presence_penalty", -2.0, 2.0, std::nullopt, 0.0);
   sampling.repetition_penalty =
-      number("repetition_penalty", 0.0, 2.0, defaults.repetition_penalty, 1.0);
-  if (sampling.repetition_penalty == 0.0f) fields.Fail("repetition_penalty", "must be above 0");
+      number("repetition_penalty", kMinRepetitionPenalty, 2.0, defaults.repetition_penalty, 1.0);
   // −1 and 0 switch it off; more than the vocabulary is the whole vocabulary.
   const int64_t top_k = fields.Int("top_k", -1, std::numeric_limits<int32_t>::max())
                             .value_or(defaults.top_k.value_or(0));

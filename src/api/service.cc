@@ -213,7 +213,8 @@ void Service::StartGeneration(GenerationSpec parsed, const std::vector<std::stri
     return SendError(writer, InvalidField("n", "asks for {} answers, at most {} may wait", choices,
                                           options_.max_queued_requests));
   }
-  if (client_.load().num_waiting + choices > options_.max_queued_requests) {
+  const engine::EngineLoad load = client_.load();
+  if (load.num_waiting + choices > options_.max_queued_requests + load.num_free_slots) {
     return SendError(writer, Error(ErrorCode::kResourceExhausted,
                                    "the queue of {} requests is full; try again later",
                                    options_.max_queued_requests));

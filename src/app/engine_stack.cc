@@ -107,7 +107,8 @@ Result<std::unique_ptr<EngineStack>> EngineStack::Create(Options options) {
   stack->metrics_ =
       std::make_unique<engine::EngineMetrics>(stack->registry_, options.metrics_model_name);
   stack->inbox_ =
-      std::make_unique<engine::Inbox>(static_cast<size_t>(options.model.max_queued_requests));
+      std::make_unique<engine::Inbox>(static_cast<size_t>(options.model.max_queued_requests) +
+                                      static_cast<size_t>(options.model.max_running_requests));
   std::vector<engine::Outbox*> outboxes;
   for (auto& wake : options.wakes) {
     stack->outboxes_.push_back(std::make_unique<engine::Outbox>(kOutboxEvents, std::move(wake)));

@@ -82,17 +82,24 @@ void AddServeFlags(CLI::App& command, ServeOptions& o) {
 
 api::SamplingDefaults ReadSamplingDefaults(const weights::Metadata& generation_config) {
   api::SamplingDefaults defaults;
-  const auto read = [&](const char* key, std::optional<double>& value) {
+  // A value that no request could ask for is not taken from a file either.
+  const auto read = [&](const char* key, double low, double high, std::optional<double>& value) {
     if (!generation_config.Has(key)) return;
-    if (auto number = generation_config.GetFloat(key); number.ok()) value = *number;
+    const auto number = generation_config.GetFloat(key);
+    if (number.ok() && *number >= low && *number <= high) {
+      value = *number;
+    } else {
+      LOG_WARN("generation_config.json: {} is ignored, it is not between {} and {}", key, low,
+               high);
+    }
   };
-  read("temperature", defaults.temperature);
-  read("top_p", defaults.top_p);
-  read("min_p", defaults.min_p);
-  read("repetition_penalty", defaults.repetition_penalty);
-  if (generation_config.Has("top_k")) {
-    if (auto number = generation_config.GetInt("top_k"); number.ok()) defaults.top_k = *number;
-  }
+  read("temperature", 0.0, 100.0, defaults.temperature);
+  read("top_p", 0.0, 1.0, defaults.top_p);
+  read("min_p", 0.0, 1.0, defaults.min_p);
+  read("repetition_penalty", 0.01, 2.0, defaults.repetition_penalty);
+  std::optional<double> top_k;
+  read("top_k", -1.0, 1e9, top_k);
+  if (top_k) defaults.top_k = static_cast<int64_t>(*top_k);
   return defaults;
 }
 

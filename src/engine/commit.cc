@@ -142,6 +142,7 @@ void Engine::PublishGauges() {
   const int32_t used = pages.usable - pages.free - pages.evictable;
   num_running_.store(stats.num_running, std::memory_order_relaxed);
   num_waiting_.store(stats.num_waiting, std::memory_order_relaxed);
+  num_free_slots_.store(stats.num_free_slots, std::memory_order_relaxed);
   used_tokens_.store(int64_t{used} * parts_.cache->page_tokens(), std::memory_order_relaxed);
   metrics.num_running.Set(stats.num_running);
   metrics.num_waiting.Set(stats.num_waiting);

@@ -77,7 +77,9 @@ void Engine::DrainInbox() {
 void Engine::Accept(Request request) {
   Status status = parts_.scheduler->Validate(request);
   if (failed()) status = Status(ErrorCode::kUnavailable, "the device has failed");
-  if (status.ok() && parts_.scheduler->stats().num_waiting >= parts_.max_queued) {
+  const sched::SchedulerStats stats = parts_.scheduler->stats();
+  // What arrives in one turn has not been admitted yet: free slots are room too.
+  if (status.ok() && stats.num_waiting >= parts_.max_queued + stats.num_free_slots) {
     status = Error(ErrorCode::kResourceExhausted,
                    "{} requests are waiting already; try again later", parts_.max_queued);
   }
@@ -173,6 +175,7 @@ void Engine::FlushCacheWhenAsked() {
 EngineLoad Engine::load() const {
   return {.num_running = num_running_.load(std::memory_order_relaxed),
           .num_waiting = num_waiting_.load(std::memory_order_relaxed),
+          .num_free_slots = num_free_slots_.load(std::memory_order_relaxed),
           .used_tokens = used_tokens_.load(std::memory_order_relaxed),
           .total_tokens = total_tokens_};
 }

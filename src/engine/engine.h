@@ -38,7 +38,8 @@ class Engine {
     const Clock* clock;
     EngineMetrics* metrics;
     obs::StepLog* step_log;
-    int32_t max_queued = 0;  // waiting requests; more are refused with kResourceExhausted
+    int32_t max_queued = 0;  // waiting requests beyond the free slots; more are refused with
+                             // kResourceExhausted
   };
   explicit Engine(Parts parts);
   ~Engine();
@@ -97,6 +98,7 @@ class Engine {
   // Relaxed stores by the engine thread, relaxed loads anywhere: lone numbers.
   std::atomic<int32_t> num_running_{0};
   std::atomic<int32_t> num_waiting_{0};
+  std::atomic<int32_t> num_free_slots_{0};
   std::atomic<int64_t> used_tokens_{0};
   std::atomic<bool> failed_{false};
   std::atomic<int64_t> drain_until_ns_{-1};  // −1: not stopping; set before the inbox closes

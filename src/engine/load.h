@@ -8,8 +8,9 @@ namespace hayate::engine {
 struct EngineLoad {
   int32_t num_running = 0;
   int32_t num_waiting = 0;
-  int64_t used_tokens = 0;   // of the KV pool, held by running requests
-  int64_t total_tokens = 0;  // of the KV pool
+  int32_t num_free_slots = 0;  // requests that could start at once
+  int64_t used_tokens = 0;     // of the KV pool, held by running requests
+  int64_t total_tokens = 0;    // of the KV pool
 };
 
 }  // namespace hayate::engine

@@ -126,6 +126,7 @@ bool Scheduler::Before(const Sequence* a, const Sequence* b) const {
 SchedulerStats Scheduler::stats() const {
   return {.num_running = static_cast<int32_t>(running_.size()),
           .num_waiting = static_cast<int32_t>(waiting_.size()),
+          .num_free_slots = static_cast<int32_t>(free_slots_.size()),
           .num_retractions = num_retractions_,
           .new_token_ratio = reserve_.ratio()};
 }

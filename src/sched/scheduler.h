@@ -48,6 +48,7 @@ struct SchedulerOptions {
 struct SchedulerStats {
   int32_t num_running = 0;
   int32_t num_waiting = 0;
+  int32_t num_free_slots = 0;
   uint64_t num_retractions = 0;
   float new_token_ratio = 0.0f;
 };
