@@ -25,6 +25,10 @@ void SetOption(CLI::Option& option, const CLI::ConfigItem& item, const CLI::Conf
   if (option.get_expected_min() == 0) {  // a flag
     option.add_result(option.get_flag_value(item.name, format.to_flag(item)));
   } else {
+    // On the command line a flag given twice takes its last value; a list in a file is a mistake.
+    if (static_cast<int>(item.inputs.size()) > option.get_items_expected_max()) {
+      throw CLI::ConfigError("takes one value");
+    }
     option.add_result(item.inputs);
   }
   option.run_callback();

@@ -70,6 +70,8 @@ def test_b068_streams_finish_and_new_requests_are_refused_while_draining(start_s
         assert joined_stream(events)[0]["finish_reason"] == "length"
     assert server.process.wait(30.0) == 0
     with socket.socket() as probe:
+        # As servers do: connections of the past may still be closing.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("127.0.0.1", server.port))
 
 
