@@ -4,9 +4,10 @@
 // Weights are prepared once, at load: repacked into the layout that the device's kernels stream
 // best. One call is one rank's work; a tensor-parallel layer calls it on its shard on every rank.
 //
-// CPU, fast mode: block-quantised and bf16 kinds quantise the activations to 8 bits per block of 32
-// (T × K/32 scales), multiply in int8, accumulate in fp32. Exact mode: fp32 activations against
-// dequantised weights. In both, the result of a row does not depend on T or on the other rows.
+// CPU, fast mode: block-quantised kinds quantise the activations to 8 bits per block of 32 (T ×
+// K/32 scales), multiply in int8, accumulate in fp32; bf16 weights meet activations rounded to bf16
+// where the CPU multiplies bf16. Exact mode: fp32 activations against dequantised weights. In both,
+// the result of a row does not depend on T or on the other rows.
 
 #include <cstdint>
 #include <span>
