@@ -87,11 +87,12 @@ class LoadRun {
                            ? std::min(options.max_concurrency, kMaxConcurrency)
                            : kMaxConcurrency) {
     result_.records.resize(workload.size());
+    // Before the first arrival is due, so that no delay of its hand-over shortens the run.
+    start_ns_ = clock_.NowNs();
   }
 
   // Requests [begin, end) of the workload have arrived.
   void Arrive(size_t begin, size_t end) {
-    if (start_ns_ == 0) start_ns_ = clock_.NowNs();
     for (size_t i = begin; i < end; ++i) waiting_.push_back(i);
     SendWaiting();
   }
