@@ -75,6 +75,10 @@ bool GenerationExchange::SubmitChoice(size_t index, uint64_t seed) {
                                          spec.stop_token_ids.begin(), spec.stop_token_ids.end());
   request.logprobs = spec.logprobs;
   request.priority = spec.priority;
+  if (spec.deadline_ms) {
+    constexpr int64_t kNsPerMs = 1'000'000;
+    request.deadline_ns = parts_.client->NowNs() + *spec.deadline_ms * kNsPerMs;
+  }
   request.cache_namespace = spec.cache_namespace;
   request.outbox = parts_.outbox;
   const RequestId id = request.id;

@@ -47,6 +47,7 @@ struct GenerationSpec {
   std::vector<std::string> request_ids;  // rid; empty: made up
   std::string cache_namespace;
   int32_t priority = 0;
+  std::optional<int64_t> deadline_ms;  // from submission; past it the request ends with an error
 
   // A list of names gives each prompt its own; one name for a list of prompts gets "_0", "_1", ….
   bool HasNamePerPrompt() const {
@@ -57,6 +58,7 @@ struct GenerationSpec {
                                   : request_ids[0] + "_" + std::to_string(prompt);
   }
 
+  static constexpr int64_t kMaxDeadlineMs = int64_t{7} * 24 * 3600 * 1000;  // a week
   static constexpr int32_t kMaxChoices = 128;
   static constexpr size_t kMaxPrompts = 2048;
 };

@@ -96,6 +96,7 @@ Result<GenerationSpec> ParseGenerateRequest(simdjson::dom::object body, const Se
   spec.request_ids = ReadRequestIds(fields, GenerationSpec::kMaxPrompts);
   if (const auto key = fields.String("extra_key")) spec.cache_namespace = *key;
   spec.priority = static_cast<int32_t>(fields.Int("priority", -1'000'000, 1'000'000).value_or(0));
+  spec.deadline_ms = fields.Int("deadline_ms", 1, GenerationSpec::kMaxDeadlineMs);
   RETURN_IF_ERROR(fields.status());
   RETURN_IF_ERROR(ReadPrompts(fields, model, spec));
   if (spec.request_ids.size() > 1 && spec.request_ids.size() != spec.prompts.size()) {

@@ -38,6 +38,7 @@ void ReadCommonFields(FieldReader& fields, const ServedModel& model, GenerationS
     }
   }
   spec.priority = static_cast<int32_t>(fields.Int("priority", -1'000'000, 1'000'000).value_or(0));
+  spec.deadline_ms = fields.Int("deadline_ms", 1, GenerationSpec::kMaxDeadlineMs);
   spec.request_ids = ReadRequestIds(fields, 1);
   for (const std::string_view name : kIgnored) fields.Ignore(name);
 }

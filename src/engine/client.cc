@@ -16,6 +16,7 @@ void Client::Cancel(RequestId id) { inbox_.PushCancel(id); }
 void Client::CancelAll() { inbox_.PushAbortAll(); }
 std::future<Status> Client::FlushCache() { return inbox_.PushFlush(); }
 EngineLoad Client::load() const { return engine_.load(); }
+int64_t Client::NowNs() const { return engine_.NowNs(); }
 bool Client::failed() const { return engine_.failed(); }
 
 }  // namespace hayate::engine

@@ -35,6 +35,8 @@ class Client {
   std::future<Status> FlushCache();
 
   EngineLoad load() const;
+  // The engine's clock, for Request::deadline_ns.
+  int64_t NowNs() const;
   bool failed() const;
 
  private:

@@ -296,3 +296,17 @@ def test_unknown_routes_and_methods(http):
     wrong = http.get("/v1/chat/completions")
     check_error(wrong, 405, "POST")
     assert wrong.headers["allow"] == "POST"
+
+
+def test_a_deadline_ends_the_request_with_408(server):
+    body = {
+        "text": PROMPT,
+        "deadline_ms": 50,
+        "sampling_params": {"max_new_tokens": 4000, "ignore_eos": True, "temperature": 0},
+    }
+    answer = httpx.post(server.url + "/generate", json=body, timeout=60.0)
+    assert answer.status_code == 408
+    assert answer.json()["error"]["type"] == "timeout_error"
+    wait_until_idle(server)
+    body["deadline_ms"] = 0
+    assert httpx.post(server.url + "/generate", json=body).json()["error"]["param"] == "deadline_ms"
