@@ -42,6 +42,16 @@ void WriteUsage(JsonWriter& json, const Usage& usage, const ServedModel& model) 
   json.EndObject();
 }
 
+void EndEvent(JsonWriter& json, const AnswerHead& head, const Usage* usage) {
+  if (usage != nullptr) {
+    json.Key("usage");
+    WriteUsage(json, *usage, *head.model);
+  } else if (head.spec->include_usage) {
+    json.NullField("usage");
+  }
+  json.EndObject();
+}
+
 std::string TokenText(const ServedModel& model, TokenId token) {
   std::string text;
   text::Utf8Repairer repairer;

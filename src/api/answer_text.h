@@ -20,6 +20,10 @@ void WriteMatchedStop(JsonWriter& json, const ChoiceEnd& end);
 // {"prompt_tokens":…,"completion_tokens":…,"total_tokens":…,"prompt_tokens_details":{…}}.
 void WriteUsage(JsonWriter& json, const Usage& usage, const ServedModel& model);
 
+// Ends a streamed event's object: counts where there are some, else null in a stream that carries
+// them at its end.
+void EndEvent(JsonWriter& json, const AnswerHead& head, const Usage* usage);
+
 // What a token shows as in log-probabilities: its bytes as text, repaired.
 std::string TokenText(const ServedModel& model, TokenId token);
 

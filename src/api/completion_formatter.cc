@@ -107,13 +107,7 @@ class CompletionFormatter final : public Formatter {
     json.BeginArray();
     write_choices(json);
     json.EndArray();
-    if (usage != nullptr) {
-      json.Key("usage");
-      WriteUsage(json, *usage, *head_.model);
-    } else if (head_.spec->include_usage) {
-      json.NullField("usage");
-    }
-    json.EndObject();
+    EndEvent(json, head_, usage);
     http::AppendSseEvent(out, scratch_);
   }
 

@@ -7,16 +7,10 @@
 #include "base/clock.h"
 #include "base/json_writer.h"
 #include "base/rng.h"
+#include "bench/sample_stats.h"
 
 namespace hayate::bench {
 namespace {
-
-double Median(std::vector<double> values) {
-  CHECK(!values.empty());
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 != 0 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
 
 // Writes plans whose slots own fixed, disjoint pages.
 class PlanWriter {
@@ -132,8 +126,8 @@ double TimeDecode(const StepBenchTarget& target, PlanWriter& writer,
 
 }  // namespace
 
-double StepBenchResult::median_tokens_per_s() const { return Median(tokens_per_s); }
-double StepBenchResult::median_step_ms() const { return Median(step_ms); }
+double StepBenchResult::median_tokens_per_s() const { return Summarize(tokens_per_s).median; }
+double StepBenchResult::median_step_ms() const { return Summarize(step_ms).median; }
 
 int64_t StepBenchTokens(const StepBenchOptions& options, int32_t page_tokens) {
   if (options.prefill > 0) return AlignUp(options.prefill + 1, page_tokens);

@@ -1,6 +1,6 @@
 #pragma once
 // The engine as the rest of the process sees it: everything above (api, app) includes this header
-// and nothing else of the module. Any thread.
+// (and the outbox that it names). Any thread.
 
 #include <atomic>
 #include <cstdint>
