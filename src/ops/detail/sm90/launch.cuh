@@ -1,0 +1,66 @@
+#pragma once
+// What the blocks of a launch share with each other and with the launches around them: register
+// budgets of warp roles, named barriers, clusters, programmatic dependent launch.
+
+#include <cstdint>
+
+namespace hayate::ops::sm90 {
+
+// Registers per thread of the calling warpgroup, a multiple of 8. The kernel needs
+// __launch_bounds__(threads, 1), and all four warps of the group must call it.
+template <int kRegisters>
+__device__ __forceinline__ void RaiseRegisters() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void LowerRegisters() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// Barrier `id` (1 … 15; 0 is __syncthreads) of `threads` threads of the block.
+__device__ __forceinline__ void SyncThreads(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void ArriveThreads(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// True in one lane of a warp whose lanes have converged.
+__device__ __forceinline__ bool ElectLane() {
+  uint32_t elected;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "elect.sync _|p, 0xffffffff;\n"
+      "selp.u32 %0, 1, 0, p;\n"
+      "}"
+      : "=r"(elected));
+  return elected != 0;
+}
+
+__device__ __forceinline__ uint32_t ClusterRank() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+__device__ __forceinline__ void ClusterSync() {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+}
+
+// Programmatic dependent launch. A kernel launched with that attribute starts while the launches
+// before it still run. Until WaitForPriorLaunches it may touch only memory that no launch of the
+// stream writes (weights, its own parameters). It must always call it: the launch after it relies
+// on "this one finished" meaning "all before it finished". Without the attribute both are no-ops.
+__device__ __forceinline__ void WaitForPriorLaunches() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+// Lets the next launch begin once every block has said so or ended.
+__device__ __forceinline__ void AllowNextLaunch() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+}  // namespace hayate::ops::sm90
