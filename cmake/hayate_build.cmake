@@ -17,7 +17,28 @@ if(CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_C_COMPILER_LAUNCHER})
 endif()
 
+if(HAYATE_CUDA)
+  if(CCACHE)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_C_COMPILER_LAUNCHER})
+  endif()
+  # `-arch=sm_90a` would compile generic PTX as well, and CMake 3.25 does not know nvcc's C++20.
+  set(CMAKE_CUDA_ARCHITECTURES 90a-real)
+  enable_language(CUDA)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+  find_package(CUDAToolkit 13 REQUIRED)
+endif()
+
 add_library(hayate_flags INTERFACE)
+if(HAYATE_CUDA)
+  # What sees a device gets this too: tensor and the modules above it.
+  add_library(hayate_cuda INTERFACE)
+  target_compile_definitions(hayate_cuda INTERFACE HAYATE_CUDA)
+  target_include_directories(hayate_cuda SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
+  target_compile_options(hayate_cuda INTERFACE
+    "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:--expt-relaxed-constexpr -lineinfo -Werror all-warnings>")
+  target_link_libraries(hayate_cuda INTERFACE CUDA::cudart_static)
+endif()
 target_include_directories(hayate_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
 target_compile_options(hayate_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers -Werror>
@@ -36,14 +57,24 @@ endif()
 
 # hayate_module(NAME DEPS <modules and libraries>...)
 #
-# Builds src/NAME/**/*.cc into the static library hayate_NAME. Files ending in _test.cc become the
-# test program NAME_test, _bench.cc the Google Benchmark program NAME_bench, and every _fuzz.cc a
-# libFuzzer program of its own. A DEPS entry that names a module links that module; anything else is
+# Builds src/NAME/**/*.cc into the static library hayate_NAME; the folders cuda/ and sm90/ (.cc and
+# .cu) only with HAYATE_CUDA. Files ending in _test.cc become the test program NAME_test, _gpu_test.cc
+# the program NAME_gpu_test that needs a GPU and is no part of ctest, _bench.cc the Google Benchmark
+# program NAME_bench, and every _fuzz.cc a libFuzzer program of its own. A DEPS entry that names a module links that module; anything else is
 # a library target. TEST_DEPS are linked to the tests alone.
 function(hayate_module name)
   cmake_parse_arguments(ARG "" "" "DEPS;TEST_DEPS" ${ARGN})
   set(dir ${CMAKE_CURRENT_SOURCE_DIR}/${name})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${dir}/*.cc)
+  set(gpu_tests ${sources})
+  list(FILTER gpu_tests INCLUDE REGEX "_gpu_test\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "_gpu_test\\.cc$")
+  if(HAYATE_CUDA)
+    file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${dir}/*.cu)
+    list(APPEND sources ${kernels})
+  else()
+    list(FILTER sources EXCLUDE REGEX "/(cuda|sm90)/")
+  endif()
   set(tests ${sources})
   set(benches ${sources})
   set(fuzzers ${sources})
@@ -72,6 +103,10 @@ function(hayate_module name)
     target_link_libraries(${name}_test PRIVATE hayate_${name} ${test_deps} GTest::gmock GTest::gtest_main)
     gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}."
       WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} PROPERTIES TIMEOUT 300)
+  endif()
+  if(HAYATE_TESTS AND HAYATE_CUDA AND gpu_tests)
+    add_executable(${name}_gpu_test ${gpu_tests})
+    target_link_libraries(${name}_gpu_test PRIVATE hayate_${name} ${test_deps} GTest::gmock GTest::gtest_main)
   endif()
   if(HAYATE_BENCHES AND benches)
     add_executable(${name}_bench ${benches})

@@ -1,10 +1,12 @@
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <vector>
 
 #include "base/align.h"
+#include "base/check.h"
 #include "base/error.h"
 #include "tensor/cpu_features.h"
 #include "tensor/device.h"
@@ -54,6 +56,18 @@ class CpuDevice final : public Device {
   void Copy(Stream, void* to, const void* from, size_t bytes) override {
     if (bytes > 0) std::memcpy(to, from, bytes);
   }
+
+  void Upload(void* to, const void* from, size_t bytes) override { Copy({}, to, from, bytes); }
+  Stream load_stream() override { return NewStream(); }
+  void FinishLoading() override {}
+  size_t free_bytes() const override {
+    return static_cast<size_t>(::sysconf(_SC_AVPHYS_PAGES)) *
+           static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  }
+
+  // Host memory does not fail in a way that the process outlives.
+  Status status() const override { return OkStatus(); }
+  void Fail(Status failure) override { CHECK(false) << failure.message(); }
 
  private:
   static Status OutOfMemory(size_t bytes) {

@@ -52,11 +52,38 @@ class Device {
   virtual void Wait(Stream stream, Event event) = 0;
   // Blocks the host until the event's point is reached.
   virtual void Synchronize(Event event) = 0;
-  // Queues a copy between any two memories this device can reach.
+  // Queues a copy between any two memories this device can reach. Host memory on either side must
+  // be kPinned.
   virtual void Copy(Stream stream, void* to, const void* from, size_t bytes) = 0;
+
+  // Loading: copies any host memory into device memory at the full rate of the link, in order with
+  // what is queued on load_stream(). `from` may be reused when it returns. The rank's thread.
+  virtual void Upload(void* to, const void* from, size_t bytes) = 0;
+  // Where kernels that prepare weights are queued.
+  virtual Stream load_stream() = 0;
+  // Blocks until everything on load_stream() is done.
+  virtual void FinishLoading() = 0;
+
+  // What Allocate(kDevice) can still give, bytes.
+  virtual size_t free_bytes() const = 0;
+
+  // The device's first failure; from then on nothing it holds can be trusted. Any thread.
+  virtual Status status() const = 0;
+  virtual void Fail(Status failure) = 0;
 };
 
 // The calling thread's core as a device. `index` is for its name.
 std::unique_ptr<Device> MakeCpuDevice(int index);
+
+struct CudaDeviceOptions {
+  int index = 0;
+  // Share of the memory that is free now to take, in one allocation that everything is carved from.
+  double memory_fraction = 0.9;
+};
+// kUnsupported in a build without CUDA, kUnavailable without a driver or such a device,
+// kResourceExhausted when the memory cannot be had. Makes the device current on the calling thread.
+Result<std::unique_ptr<Device>> MakeCudaDevice(const CudaDeviceOptions& options);
+// Devices that MakeCudaDevice can open: 0 in a build without CUDA, or where there is no driver.
+int CountCudaDevices();
 
 }  // namespace hayate

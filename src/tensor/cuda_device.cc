@@ -1,0 +1,21 @@
+#include "tensor/cuda/cuda_device.h"
+
+#include "base/error.h"
+#include "tensor/cuda_build.h"
+
+namespace hayate {
+
+Result<std::unique_ptr<Device>> MakeCudaDevice(const CudaDeviceOptions& options) {
+  if constexpr (kCudaBuild) return cuda::MakeDevice(options);
+  return Error(ErrorCode::kUnsupported,
+               "this binary was built without CUDA; build it with -DHAYATE_CUDA=ON (./run --cuda) "
+               "to use device {}, or run with --device cpu",
+               options.index);
+}
+
+int CountCudaDevices() {
+  if constexpr (kCudaBuild) return cuda::CountDevices();
+  return 0;
+}
+
+}  // namespace hayate
