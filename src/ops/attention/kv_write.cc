@@ -28,7 +28,7 @@ void KvWriteWith(const Kernels& kernels, const KvWriteArgs& args) {
   const float* k = args.k.as<float>();
   const float* v = args.v.as<float>();
   for (int32_t r = 0; r < args.rows.num_rows; ++r) {
-    const int32_t* pages = args.rows.page_table + int64_t{r} * args.rows.page_table_stride;
+    const int32_t* pages = args.rows.PagesOf(r);
     for (int32_t t = args.rows.q_begin[r]; t < args.rows.q_begin[r + 1]; ++t) {
       const int32_t position = args.positions[t];
       const int32_t page = pages[position / cache.page_tokens];

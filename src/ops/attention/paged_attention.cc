@@ -6,6 +6,8 @@
 #include "base/align.h"
 #include "ops/attention/kernels.h"
 #include "ops/attention/kv_layout.h"
+#include "ops/attention/sm90/launch.h"
+#include "tensor/cuda_build.h"
 
 namespace hayate::ops {
 namespace attention {
@@ -81,7 +83,7 @@ void StoreOutputs(const PagedAttentionArgs& args, const Group& group, int32_t be
 // borrows the other half's memory.
 void PointIntoPages(const PagedAttentionArgs& args, const Group& group, KeyBlock* block) {
   const KvLayerView& cache = args.cache;
-  const int32_t* pages = args.rows.page_table + int64_t{group.row} * args.rows.page_table_stride;
+  const int32_t* pages = args.rows.PagesOf(group.row);
   const int64_t element = Info(cache.dtype).block_bytes;
   block->k_stride = cache.page_tokens;
   for (int half = 0; half < 2; ++half) {
@@ -109,7 +111,7 @@ void PointIntoPages(const PagedAttentionArgs& args, const Group& group, KeyBlock
 void GatherBlock(const PagedAttentionArgs& args, const Group& group, const QueryTile& tile,
                  KeyBlock* block) {
   const KvLayerView& cache = args.cache;
-  const int32_t* pages = args.rows.page_table + int64_t{group.row} * args.rows.page_table_stride;
+  const int32_t* pages = args.rows.PagesOf(group.row);
   const int32_t d = tile.d;
   std::fill_n(tile.k_scratch, kKeysPerBlock * d, 0.0f);
   for (int32_t j = block->begin; j < block->end; ++j) {
@@ -210,11 +212,17 @@ void PagedAttentionWith(const Kernels& kernels, Workspace& workspace,
 
 }  // namespace attention
 
-void PagedAttention(Stream, Workspace& workspace, const PagedAttentionArgs& args) {
+void PagedAttention(Stream stream, Workspace& workspace, const PagedAttentionArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::PagedAttention(stream, args);
+  }
   attention::PagedAttentionWith(attention::BestKernels(), workspace, args);
 }
 
-void KvWrite(Stream, const KvWriteArgs& args) {
+void KvWrite(Stream stream, const KvWriteArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::KvWrite(stream, args);
+  }
   attention::KvWriteWith(attention::BestKernels(), args);
 }
 

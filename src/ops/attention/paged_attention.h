@@ -7,11 +7,13 @@
 // visible: s ≤ position(t), and s > position(t) − window where a window is set. A logit soft cap c
 // maps a score x to c · tanh(x / c). A sink adds exp(sink[h]) to the softmax's denominator.
 //
-// Cache layout, per layer inside a page (CPU and simple CUDA kernels):
-//   K: [Hkv, D, P] then V: [Hkv, P, D], element type `dtype`; for int8 each followed by fp32 scales
-//   [Hkv, P] (symmetric, per token and head). Keys lie with the tokens of a page side by side, so
-//   that one vector holds one feature of 16 keys and a score never needs a sum across lanes.
-//   Fastest with P a multiple of 16; any P works.
+// Cache layout, per layer inside a page, element type `dtype`:
+//   CPU   K: [Hkv, D, P] then V: [Hkv, P, D]; for int8 each followed by fp32 scales [Hkv, P]
+//         (symmetric, per token and head). Keys lie with the tokens of a page side by side, so that
+//         one vector holds one feature of 16 keys and a score never needs a sum across lanes.
+//         Fastest with P a multiple of 16; any P works.
+//   CUDA  K: [Hkv, P, D] then V: [Hkv, P, D]: the keys of a head and page are one run of memory.
+//         The fast kernels want P = 64; any P works.
 // The key and value of the row's own tokens are already in the cache when attention runs.
 // The order of summation depends on (position, window) alone: not on the batch, not on how the
 // prompt was chunked.
@@ -28,7 +30,7 @@ namespace hayate::ops {
 struct KvLayerView {
   std::byte* base = nullptr;
   int64_t page_stride = 0;    // bytes between pages (all layers of the group)
-  DType dtype = DType::kF16;  // kF32, kF16, kBF16, kI8
+  DType dtype = DType::kF16;  // CPU: kF32, kF16, kBF16, kI8; CUDA: kF32, kF16, kBF16, kF8E4M3
   int32_t page_tokens = 0;    // P
   int32_t num_kv_heads = 0;   // Hkv of this rank
   int32_t head_dim = 0;       // D
@@ -46,11 +48,18 @@ struct AttentionRows {
   const int32_t* page_table =
       nullptr;  // [R, page_table_stride]; −1 where a window dropped the page
   int32_t page_table_stride = 0;
+  // [R]: the row of page_table that holds row r's pages; null: r itself. On CUDA page_table is the
+  // tables of all slots, kept on the device, and table_row says which slot a row is.
+  const int32_t* table_row = nullptr;
+
+  constexpr const int32_t* PagesOf(int32_t row) const {
+    return page_table + int64_t{table_row == nullptr ? row : table_row[row]} * page_table_stride;
+  }
 };
 
 // Appends keys and values of T tokens to the cache.
 struct KvWriteArgs {
-  ConstTensorView k;         // [T, Hkv, D], f32 on the CPU
+  ConstTensorView k;         // [T, Hkv, D], f32 on the CPU, f32 or bf16 on CUDA
   ConstTensorView v;         // [T, Hkv, D]
   int64_t k_row_stride = 0;  // elements between tokens (k and v are slices of one qkv buffer)
   int64_t v_row_stride = 0;
@@ -58,6 +67,7 @@ struct KvWriteArgs {
   AttentionRows rows;
   KvLayerView cache;
 };
+// On CUDA a token whose page is −1 (a padded row) is not written.
 void KvWrite(Stream stream, const KvWriteArgs& args);
 
 struct PagedAttentionArgs {

@@ -15,7 +15,7 @@ void AttendOne(const PagedAttentionArgs& args, int32_t row, int64_t token, int32
   const int32_t num_heads = static_cast<int32_t>(args.out.shape[1]);
   const int32_t kv_head = (head + args.group_offset) / args.group_size;
   const int32_t first = args.window > 0 ? std::max(0, position - args.window + 1) : 0;
-  const int32_t* pages = args.rows.page_table + int64_t{row} * args.rows.page_table_stride;
+  const int32_t* pages = args.rows.PagesOf(row);
   const float* q = args.q.as<float>() + token * args.q_row_stride + int64_t{head} * d;
   float* out = args.out.as<float>() + (token * num_heads + head) * d;
 
