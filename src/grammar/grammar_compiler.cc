@@ -1,0 +1,166 @@
+#include "grammar/grammar_compiler.h"
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+#include <utility>
+
+#include "base/error.h"
+
+namespace hayate::grammar {
+
+GrammarCompiler::GrammarCompiler(std::shared_ptr<const Vocabulary> vocabulary,
+                                 const Options& options, const Clock& clock)
+    : vocabulary_(std::move(vocabulary)), options_(options), clock_(clock) {
+  for (int i = 0; i < options_.num_threads; ++i) {
+    workers_.emplace_back("grammar-" + std::to_string(i), [this] { WorkerMain(); });
+  }
+  watchdog_ = NamedThread("grammar-limit", [this] { WatchdogMain(); });
+}
+
+GrammarCompiler::~GrammarCompiler() {
+  std::vector<Done> left;
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    queue_.clear();
+    for (auto& [key, job] : jobs_) {
+      for (Waiter& waiter : job.waiters) left.push_back(std::move(waiter.done));
+      job.waiters.clear();
+    }
+  }
+  work_arrived_.notify_all();
+  deadline_changed_.notify_all();
+  for (const Done& done : left) done(Status(ErrorCode::kUnavailable, "the server is stopping"));
+  workers_.clear();
+  watchdog_.Join();
+}
+
+std::string GrammarCompiler::KeyOf(const GrammarSource& source) {
+  return std::to_string(static_cast<int>(source.kind)) + source.field + '\n' + source.text;
+}
+
+void GrammarCompiler::Compile(const GrammarSource& source, Done done) {
+  std::string key = KeyOf(source);
+  std::unique_lock lock(mutex_);
+  if (const auto it = by_key_.find(key); it != by_key_.end()) {
+    entries_.splice(entries_.end(), entries_, it->second);
+    ++stats_.hits;
+    Result<Compiled> result = it->second->result;
+    lock.unlock();
+    return done(std::move(result));
+  }
+  auto job = jobs_.find(key);
+  if (job == jobs_.end()) {
+    if (stopping_ || queue_.size() >= options_.max_waiting) {
+      lock.unlock();
+      return done(Status(ErrorCode::kResourceExhausted,
+                         "too many grammars wait to be compiled; try again later"));
+    }
+    job = jobs_.emplace(key, Job{source, {}}).first;
+    queue_.push_back(std::move(key));
+    work_arrived_.notify_one();
+  }
+  job->second.waiters.push_back({std::move(done), clock_.NowNs() + options_.time_limit_ns});
+  deadline_changed_.notify_one();
+}
+
+Result<GrammarCompiler::Compiled> GrammarCompiler::CompileNow(const GrammarSource& source) {
+  std::promise<Result<Compiled>> promise;
+  auto future = promise.get_future();
+  Compile(source, [&promise](Result<Compiled> result) { promise.set_value(std::move(result)); });
+  return future.get();
+}
+
+void GrammarCompiler::WorkerMain() {
+  for (;;) {
+    std::unique_lock lock(mutex_);
+    work_arrived_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    if (stopping_) return;
+    std::string key = std::move(queue_.front());
+    queue_.pop_front();
+    const GrammarSource source = jobs_.at(key).source;
+    lock.unlock();
+
+    Result<Compiled> result = CompiledGrammar::Compile(vocabulary_, source);
+    if (result.ok() && (*result)->memory_bytes() > options_.max_grammar_bytes) {
+      result = InvalidField(source.field, "compiles to {} MiB, at most {} MiB are allowed",
+                            (*result)->memory_bytes() >> 20, options_.max_grammar_bytes >> 20);
+    }
+
+    lock.lock();
+    std::vector<Waiter> waiters = std::move(jobs_.at(key).waiters);
+    jobs_.erase(key);
+    ++(result.ok() ? stats_.compiled : stats_.failed);
+    Store(std::move(key), result);
+    lock.unlock();
+    for (const Waiter& waiter : waiters) waiter.done(result);
+  }
+}
+
+void GrammarCompiler::WatchdogMain() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    int64_t earliest = std::numeric_limits<int64_t>::max();
+    for (const auto& [key, job] : jobs_) {
+      for (const Waiter& waiter : job.waiters) earliest = std::min(earliest, waiter.deadline_ns);
+    }
+    if (earliest == std::numeric_limits<int64_t>::max()) {
+      deadline_changed_.wait(lock);
+      continue;
+    }
+    const int64_t left_ns = earliest - clock_.NowNs();
+    if (left_ns > 0) {
+      deadline_changed_.wait_for(lock, std::chrono::nanoseconds(left_ns));
+      continue;
+    }
+    const std::vector<Done> expired = TakeExpired(clock_.NowNs());
+    lock.unlock();
+    for (const Done& done : expired) {
+      done(Error(ErrorCode::kInvalidArgument,
+                 "the grammar takes longer than {} s to compile; make it simpler",
+                 options_.time_limit_ns / 1'000'000'000));
+    }
+    lock.lock();
+  }
+}
+
+std::vector<GrammarCompiler::Done> GrammarCompiler::TakeExpired(int64_t now_ns) {
+  std::vector<Done> expired;
+  for (auto& [key, job] : jobs_) {
+    std::erase_if(job.waiters, [&](Waiter& waiter) {
+      if (waiter.deadline_ns > now_ns) return false;
+      expired.push_back(std::move(waiter.done));
+      return true;
+    });
+  }
+  stats_.timed_out += expired.size();
+  return expired;
+}
+
+void GrammarCompiler::Store(std::string key, Result<Compiled> result) {
+  const size_t bytes = 2 * key.size() + (result.ok() ? (*result)->memory_bytes() : 0);
+  if (bytes > options_.max_cache_bytes) return;
+  entries_.push_back({key, std::move(result), bytes});
+  by_key_[std::move(key)] = std::prev(entries_.end());
+  stats_.cache_bytes += bytes;
+  while (stats_.cache_bytes > options_.max_cache_bytes ||
+         entries_.size() > options_.max_cache_entries) {
+    EvictOldest();
+  }
+}
+
+void GrammarCompiler::EvictOldest() {
+  stats_.cache_bytes -= entries_.front().bytes;
+  by_key_.erase(entries_.front().key);
+  entries_.pop_front();
+}
+
+GrammarCompiler::Stats GrammarCompiler::stats() const {
+  std::lock_guard lock(mutex_);
+  Stats stats = stats_;
+  stats.cache_entries = entries_.size();
+  return stats;
+}
+
+}  // namespace hayate::grammar

@@ -1,0 +1,243 @@
+// The one file that sees xgrammar: its objects behind ours, its exceptions turned into Status.
+
+#include <xgrammar/xgrammar.h>
+
+#include <algorithm>
+#include <bit>
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "grammar/compiled_grammar.h"
+#include "grammar/detail/nesting.h"
+#include "grammar/detail/schema_check.h"
+#include "grammar/detail/structural_tag_check.h"
+#include "grammar/matcher.h"
+
+namespace {
+
+// What the library warns of while this thread compiles: mostly parts of the source that it would
+// ignore. Its message hook knows no context, so the thread carries it.
+thread_local std::vector<std::string>* warnings_of_this_thread = nullptr;
+
+}  // namespace
+
+namespace xgrammar {
+
+void LogFatalImpl(const std::string&, int, const std::string& message) {
+  throw XGrammarError(message);
+}
+
+void LogMessageImpl(const std::string&, int, int level, const std::string& message) {
+  constexpr int kWarning = 2;
+  if (level == kWarning && warnings_of_this_thread != nullptr) {
+    warnings_of_this_thread->push_back(message);
+  }
+}
+
+}  // namespace xgrammar
+
+namespace hayate::grammar {
+
+struct Vocabulary::Impl {
+  xgrammar::TokenizerInfo info;
+};
+
+struct CompiledGrammar::Impl {
+  xgrammar::CompiledGrammar grammar;
+};
+
+struct Matcher::Impl {
+  xgrammar::GrammarMatcher matcher;
+};
+
+namespace {
+
+// The library's words, of bearable length.
+std::string Reason(std::string message) {
+  while (!message.empty() && (message.back() == '\n' || message.back() == ' ')) message.pop_back();
+  constexpr size_t kMaxReason = 400;
+  if (message.size() > kMaxReason) message.resize(kMaxReason);
+  return message;
+}
+
+std::string VariantMessage(const xgrammar::StructuralTagError& error) {
+  return std::visit([](const auto& e) { return std::string(e.what()); }, error);
+}
+
+// Runs `work`, which may throw; what it throws or warns of becomes an error of `field`: a part of
+// the source that would be ignored is an error, or answers would not satisfy it.
+template <typename Work>
+auto Guarded(const std::string& field, Work work) -> Result<decltype(work())> {
+  std::vector<std::string> warnings;
+  struct Scope {
+    explicit Scope(std::vector<std::string>* sink) { warnings_of_this_thread = sink; }
+    ~Scope() { warnings_of_this_thread = nullptr; }
+  } scope(&warnings);
+  try {
+    auto result = work();
+    if (!warnings.empty()) return InvalidField(field, "{}", Reason(warnings.front()));
+    return result;
+  } catch (const std::exception& e) {
+    return InvalidField(field, "cannot be compiled: {}", Reason(e.what()));
+  } catch (...) {
+    return InvalidField(field, "cannot be compiled");
+  }
+}
+
+xgrammar::Grammar ParseStructuralTag(const std::string& text, const xgrammar::TokenizerInfo& info) {
+  auto grammar = xgrammar::Grammar::FromStructuralTag(text, info);
+  if (auto* error = std::get_if<xgrammar::StructuralTagError>(&grammar)) {
+    throw xgrammar::XGrammarError(VariantMessage(*error));
+  }
+  return std::get<xgrammar::Grammar>(std::move(grammar));
+}
+
+xgrammar::Grammar ParseSchema(const std::string& schema) {
+  // Undeclared properties are left out unless the schema asks for them, as OpenAI's strict mode.
+  return xgrammar::Grammar::FromJSONSchema(schema, /*any_whitespace=*/true, std::nullopt,
+                                           std::nullopt, /*strict_mode=*/true, kMaxJsonWhitespace);
+}
+
+DLTensor MaskTensor(std::span<uint32_t> bits, int64_t* shape) {
+  *shape = static_cast<int64_t>(bits.size());
+  DLTensor tensor{};
+  tensor.data = bits.data();
+  tensor.device = {kDLCPU, 0};
+  tensor.ndim = 1;
+  tensor.dtype = {kDLInt, 32, 1};
+  tensor.shape = shape;
+  return tensor;
+}
+
+}  // namespace
+
+Vocabulary::Vocabulary(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+Vocabulary::~Vocabulary() = default;
+
+Result<std::shared_ptr<const Vocabulary>> Vocabulary::Create(const text::Tokenizer& tokenizer,
+                                                             const Options& options) {
+  const int32_t known = std::min(tokenizer.vocab_size(), options.vocab_size);
+  std::vector<std::string> tokens(static_cast<size_t>(known));
+  for (int32_t id = 0; id < known; ++id) {
+    const auto& markers = options.marker_ids;
+    const bool marker = std::find(markers.begin(), markers.end(), id) != markers.end();
+    if (tokenizer.IsSpecial(id) && !marker) continue;  // no text: never allowed
+    tokens[static_cast<size_t>(id)] = tokenizer.TokenBytes(id);
+  }
+  auto info = Guarded("vocabulary", [&] {
+    return xgrammar::TokenizerInfo(tokens, xgrammar::VocabType::RAW, options.vocab_size,
+                                   options.stop_ids);
+  });
+  RETURN_IF_ERROR(info.status());
+  return std::shared_ptr<const Vocabulary>(
+      new Vocabulary(std::make_unique<const Impl>(Impl{*std::move(info)})));
+}
+
+int32_t Vocabulary::size() const { return impl_->info.GetVocabSize(); }
+
+std::span<const int32_t> Vocabulary::stop_ids() const { return impl_->info.GetStopTokenIds(); }
+
+CompiledGrammar::CompiledGrammar(std::shared_ptr<const Vocabulary> vocabulary,
+                                 std::unique_ptr<const Impl> impl)
+    : vocabulary_(std::move(vocabulary)), impl_(std::move(impl)) {}
+CompiledGrammar::~CompiledGrammar() = default;
+
+Result<std::shared_ptr<const CompiledGrammar>> CompiledGrammar::Compile(
+    std::shared_ptr<const Vocabulary> vocabulary, const GrammarSource& source) {
+  std::string text = source.text;
+  if (text.size() > GrammarSource::kMaxBytes) {
+    return InvalidField(source.field, "has {} bytes, at most {} are compiled", text.size(),
+                        GrammarSource::kMaxBytes);
+  }
+  if (source.kind == GrammarKind::kJsonSchema) {
+    ASSIGN_OR_RETURN(text, detail::CheckSchema(text, source.field));
+  } else if (source.kind == GrammarKind::kStructuralTag) {
+    ASSIGN_OR_RETURN(text, detail::CheckStructuralTag(text, source.field));
+  } else {
+    RETURN_IF_ERROR(detail::CheckNesting(text, source.field));
+  }
+  const xgrammar::TokenizerInfo& info = vocabulary->impl().info;
+  auto compiled = Guarded(source.field, [&] {
+    xgrammar::GrammarCompiler compiler(info, /*max_threads=*/1, /*cache_enabled=*/false);
+    switch (source.kind) {
+      case GrammarKind::kJsonObject:
+        return compiler.CompileGrammar(
+            ParseSchema(R"({"type":"object","additionalProperties":true})"));
+      case GrammarKind::kJsonSchema:
+        return compiler.CompileGrammar(ParseSchema(text));
+      case GrammarKind::kRegex:
+        return compiler.CompileGrammar(xgrammar::Grammar::FromRegex(text));
+      case GrammarKind::kEbnf:
+        return compiler.CompileGrammar(xgrammar::Grammar::FromEBNF(text));
+      case GrammarKind::kStructuralTag:
+        return compiler.CompileGrammar(ParseStructuralTag(text, info));
+    }
+    CHECK(false) << "unknown GrammarKind";
+    return compiler.CompileBuiltinJSONGrammar();
+  });
+  RETURN_IF_ERROR(compiled.status());
+  auto grammar = std::shared_ptr<const CompiledGrammar>(new CompiledGrammar(
+      std::move(vocabulary), std::make_unique<const Impl>(Impl{*std::move(compiled)})));
+  // A grammar that accepts nothing would end every answer with an error.
+  Matcher matcher(grammar);
+  std::vector<uint32_t> mask(grammar->vocabulary().mask_words());
+  if (matcher.FillMask(mask) == MaskKind::kNone) {
+    return InvalidField(source.field, "no text satisfies it");
+  }
+  return grammar;
+}
+
+size_t CompiledGrammar::memory_bytes() const { return impl_->grammar.MemorySizeBytes(); }
+
+Matcher::Matcher(std::shared_ptr<const CompiledGrammar> grammar)
+    : grammar_(std::move(grammar)),
+      impl_(std::make_unique<Impl>(Impl{xgrammar::GrammarMatcher(grammar_->impl().grammar)})) {}
+Matcher::~Matcher() = default;
+Matcher::Matcher(Matcher&&) noexcept = default;
+Matcher& Matcher::operator=(Matcher&&) noexcept = default;
+
+bool Matcher::Accept(int32_t token) {
+  if (ended()) return false;
+  return impl_->matcher.AcceptToken(token);
+}
+
+bool Matcher::AcceptText(const std::string& text) {
+  if (ended()) return false;
+  return impl_->matcher.AcceptString(text);
+}
+
+MaskKind Matcher::FillMask(std::span<uint32_t> bits) {
+  DCHECK_EQ(bits.size(), grammar_->vocabulary().mask_words());
+  int64_t shape = 0;
+  DLTensor tensor = MaskTensor(bits, &shape);
+  const bool restricts = impl_->matcher.FillNextTokenBitmask(&tensor);
+  if (!restricts) {
+    std::fill(bits.begin(), bits.end(), ~uint32_t{0});
+    const int32_t tail = grammar_->vocabulary().size() % 32;
+    if (tail != 0) bits.back() &= (uint32_t{1} << tail) - 1;
+    return MaskKind::kAll;
+  }
+  if (!complete()) {
+    const bool any = std::any_of(bits.begin(), bits.end(), [](uint32_t word) { return word != 0; });
+    return any ? MaskKind::kSome : MaskKind::kNone;
+  }
+  size_t allowed = 0;
+  for (const uint32_t word : bits) allowed += static_cast<size_t>(std::popcount(word));
+  return allowed <= grammar_->vocabulary().stop_ids().size() ? MaskKind::kOnlyStop
+                                                             : MaskKind::kSome;
+}
+
+void Matcher::Rollback(int32_t steps) { impl_->matcher.Rollback(steps); }
+
+std::string Matcher::ForcedText() {
+  return ended() ? std::string() : impl_->matcher.FindJumpForwardString();
+}
+
+bool Matcher::complete() const { return impl_->matcher.IsCompleted(); }
+bool Matcher::ended() const { return impl_->matcher.IsTerminated(); }
+
+}  // namespace hayate::grammar
