@@ -95,6 +95,27 @@ Client::RequestId Client::Fetch(ClientRequest request, ResponseHandlers handlers
   return id;
 }
 
+void Client::Write(RequestId id, std::string_view bytes) {
+  if (const auto it = impl_->active.find(id); it != impl_->active.end()) it->second->Write(bytes);
+}
+
+void Client::EndBody(RequestId id) {
+  if (const auto it = impl_->active.find(id); it != impl_->active.end()) it->second->EndBody();
+}
+
+size_t Client::pending_bytes(RequestId id) const {
+  const auto it = impl_->active.find(id);
+  return it == impl_->active.end() ? 0 : it->second->pending_bytes();
+}
+
+void Client::Pause(RequestId id) {
+  if (const auto it = impl_->active.find(id); it != impl_->active.end()) it->second->Pause();
+}
+
+void Client::Resume(RequestId id) {
+  if (const auto it = impl_->active.find(id); it != impl_->active.end()) it->second->Resume();
+}
+
 void Client::Cancel(RequestId id) {
   const auto it = impl_->active.find(id);
   if (it == impl_->active.end()) return;

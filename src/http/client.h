@@ -2,6 +2,7 @@
 // An HTTP/1.1 client: hundreds of concurrent streams on one IoThread with Client, or one at a time
 // on the caller's thread with BlockingClient.
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -24,6 +25,19 @@ struct ClientRequest {
   // Besides Host, Content-Length and Connection, which the client sets.
   std::vector<std::pair<std::string, std::string>> headers;
   std::string body;
+
+  // For proxies. Complete field lines, each with its CR LF, sent as they are.
+  std::string raw_fields;
+  // Follows `body` without being copied when it is large. `owner` keeps the bytes alive.
+  struct SharedBody {
+    std::shared_ptr<const void> owner;
+    std::array<std::string_view, 3> pieces;
+    size_t size() const { return pieces[0].size() + pieces[1].size() + pieces[2].size(); }
+  };
+  SharedBody shared_body;
+  // Bytes that come by Client::Write after these; kUnknownLength sends the body chunked.
+  static constexpr uint64_t kUnknownLength = UINT64_MAX;
+  uint64_t streamed_bytes = 0;
 };
 
 struct ClientOptions {
@@ -44,6 +58,13 @@ struct ResponseHandlers {
   // OK: the body is complete, whatever the HTTP status. kUnavailable: refused, reset or cut short.
   // kDeadlineExceeded: a timeout, which the message names. kDataLoss: not HTTP.
   std::function<void(const Status& status)> on_done;
+
+  // Before on_head, when the request goes out on an established connection: from here on the server
+  // may have seen it. kReused: a connection that the server may be closing at this moment.
+  enum class Via { kFresh, kReused };
+  std::function<void(Via via)> on_sent;
+  // Each time that the kernel has taken all that was handed over: the time for Client::Write.
+  std::function<void()> on_drained;
 };
 
 // Requests to one server. Owner: its IoThread (or loop), also for construction and destruction.
@@ -60,6 +81,18 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   RequestId Fetch(ClientRequest request, ResponseHandlers handlers);
+  // Of a request with streamed_bytes, after its first on_drained. The body ends with the last of
+  // the announced bytes, or at EndBody() for kUnknownLength. A finished id is ignored.
+  void Write(RequestId id, std::string_view bytes);
+  void EndBody(RequestId id);
+  // Handed over and not yet taken by the kernel.
+  size_t pending_bytes(RequestId id) const;
+
+  // Stops reading the response, so that the server is held back; what was read together with the
+  // last on_data still comes. No read_timeout runs meanwhile.
+  void Pause(RequestId id);
+  void Resume(RequestId id);
+
   // Closes the request's connection, so that the server sees the client go. A finished id is
   // ignored.
   void Cancel(RequestId id);

@@ -9,8 +9,8 @@
 #include <future>
 #include <thread>
 
-#include "http/detail/event_loop.h"
 #include "http/detail/socket.h"
+#include "http/event_loop.h"
 #include "http/server.h"
 #include "http/sse.h"
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "http/detail/event_loop.h"
+#include "http/event_loop.h"
 
 namespace hayate::http {
 

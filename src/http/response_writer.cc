@@ -18,6 +18,7 @@ void ResponseWriter::Release() {
   if (exchange_ == nullptr) return;
   const std::shared_ptr<Exchange> exchange = std::move(exchange_);
   exchange->on_close = nullptr;
+  exchange->on_drained = nullptr;
   if (exchange->connection == nullptr) return;
   if (exchange->phase == Exchange::Phase::kUnanswered) {
     exchange->connection->SendUnanswered();
@@ -53,6 +54,10 @@ bool ResponseWriter::closed() const { return exchange_->closed; }
 
 void ResponseWriter::OnClose(std::function<void()> callback) {
   exchange_->on_close = std::move(callback);
+}
+
+void ResponseWriter::OnDrained(std::function<void()> callback) {
+  exchange_->on_drained = std::move(callback);
 }
 
 size_t ResponseWriter::pending_bytes() const {

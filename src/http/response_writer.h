@@ -2,8 +2,10 @@
 // The caller's end of one HTTP exchange.
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -19,6 +21,9 @@ struct ResponseMeta {
   int status = 200;
   std::string_view content_type = {};  // none when empty
   std::span<const Header> headers = {};
+  // For BeginStream: the number of bytes to come, which the caller then keeps to. Also for the
+  // answer to HEAD.
+  std::optional<uint64_t> content_length = {};
 };
 
 // Answers one request: either Send(), or BeginStream(), Write()…, End(). Owner: the IoThread of the
@@ -38,7 +43,8 @@ class ResponseWriter {
   // The whole answer. Once, and not after BeginStream.
   void Send(const ResponseMeta& meta, std::string_view body);
 
-  // A body of unknown length: chunked, or for HTTP/1.0 up to the close.
+  // A body that comes in pieces: chunked, or for HTTP/1.0 up to the close, unless its length is
+  // known.
   void BeginStream(const ResponseMeta& meta);
   // Each call is one chunk on the wire.
   void Write(std::string_view bytes);
@@ -50,6 +56,10 @@ class ResponseWriter {
   // Runs when closed() turns true before the answer is complete; at most once, from the loop, never
   // inside a call on this object. May destroy this object. Set it before the handler returns.
   void OnClose(std::function<void()> callback);
+
+  // Runs each time that pending_bytes() is back at 0 after the kernel had refused some; from the
+  // loop. May destroy this object.
+  void OnDrained(std::function<void()> callback);
 
   // Bytes of this connection that the kernel has not taken yet: the measure for back-pressure.
   size_t pending_bytes() const;

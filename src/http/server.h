@@ -9,13 +9,16 @@
 // 413, large heads 431, unknown codings 501, too many connections 503.
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "base/status.h"
+#include "http/body_stream.h"
 #include "http/endpoint.h"
 #include "http/io_thread.h"
 #include "http/message.h"
@@ -30,7 +33,10 @@ struct Request {
   std::string_view query;   // undecoded, without '?'
   HeaderView headers;
   std::string body;  // may be moved out; has room for kBodyPadding bytes past its size
-  IoThread& thread;  // the thread of this call; lives as long as the server
+  // What follows `body`; only for bodies over ServerOptions::stream_body_bytes.
+  std::optional<BodyStream> rest;
+  std::optional<uint64_t> body_bytes;  // of the whole body, when known before its end
+  IoThread& thread;                    // the thread of this call; lives as long as the server
 };
 
 // What simdjson may read past the end of its input.
@@ -46,6 +52,8 @@ struct ServerOptions {
   int max_connections = 4096;          // beyond it: 503
   size_t max_header_bytes = 32 << 10;  // request line and fields; beyond it: 431
   size_t max_body_bytes = 64 << 20;    // decoded; beyond it: 413
+  // A body beyond it goes to the handler with its first part; the handler reads the rest itself.
+  size_t stream_body_bytes = SIZE_MAX;
   // Output of a stream that the client has not taken; beyond it the connection is closed.
   size_t max_pending_bytes = 1 << 20;
   std::chrono::milliseconds header_timeout{

@@ -12,6 +12,8 @@ namespace hayate::http {
 namespace {
 
 constexpr int kMaxReadsPerTurn = 16;
+// Up to here one copy is cheaper than a second system call.
+constexpr size_t kMaxCopiedPieces = 32 << 10;
 
 void AppendRequest(std::string& out, const ClientRequest& request, const Endpoint& endpoint) {
   out.append(request.method).append(" ").append(request.target).append(" HTTP/1.1\r\nHost: ");
@@ -19,8 +21,16 @@ void AppendRequest(std::string& out, const ClientRequest& request, const Endpoin
   for (const auto& [name, value] : request.headers) {
     out.append(name).append(": ").append(value).append("\r\n");
   }
-  if (!request.body.empty() || request.method == "POST" || request.method == "PUT") {
-    out.append("Content-Length: ").append(std::to_string(request.body.size())).append("\r\n");
+  out.append(request.raw_fields);
+  const size_t known = request.body.size() + request.shared_body.size();
+  if (request.streamed_bytes == ClientRequest::kUnknownLength) {
+    out.append("Transfer-Encoding: chunked\r\n\r\n");
+    AppendChunk(out, request.body);
+    return;
+  }
+  const uint64_t length = known + request.streamed_bytes;
+  if (length > 0 || request.method == "POST" || request.method == "PUT") {
+    out.append("Content-Length: ").append(std::to_string(length)).append("\r\n");
   }
   out.append("\r\n").append(request.body);
 }
@@ -55,14 +65,63 @@ void ClientConnection::Start(Client::RequestId id, ClientRequest request,
   id_ = id;
   handlers_ = std::move(handlers);
   AppendRequest(output_.bytes(), request, endpoint_);
+  chunked_upload_ = request.streamed_bytes == ClientRequest::kUnknownLength;
+  upload_left_ = request.streamed_bytes;
+  if (request.shared_body.size() <= kMaxCopiedPieces || chunked_upload_) {
+    for (std::string_view piece : request.shared_body.pieces) {
+      if (chunked_upload_) {
+        AppendChunk(output_.bytes(), piece);
+      } else {
+        output_.bytes().append(piece);
+      }
+    }
+  } else {
+    pieces_left_ = request.shared_body.size();
+    pieces_ = std::move(request.shared_body);
+  }
   method_ = std::move(request.method);
   if (state_ == State::kConnecting) {
     request_waiting_ = true;
     return;
   }
   CHECK(state_ == State::kIdle) << "a connection carries one request at a time";
+  BeginRequest();
+}
+
+void ClientConnection::BeginRequest() {
   state_ = State::kHead;
+  sent_ = false;
   SetTimeout(options_.head_timeout, "the response");
+  loop_.RequestTurnEnd(this);
+}
+
+void ClientConnection::Write(std::string_view bytes) {
+  CHECK(pieces_left_ == 0) << "Write before the first on_drained";
+  if (chunked_upload_) {
+    AppendChunk(output_.bytes(), bytes);
+  } else {
+    CHECK(bytes.size() <= upload_left_) << "more body than announced";
+    upload_left_ -= bytes.size();
+    output_.bytes().append(bytes);
+  }
+  loop_.RequestTurnEnd(this);
+}
+
+void ClientConnection::EndBody() {
+  if (!chunked_upload_) return;
+  upload_left_ = 0;
+  output_.bytes().append(kLastChunk);
+  loop_.RequestTurnEnd(this);
+}
+
+void ClientConnection::Pause() {
+  paused_ = true;
+  timer_.Set(Timer::kNever);
+}
+
+void ClientConnection::Resume() {
+  if (!std::exchange(paused_, false)) return;
+  SetTimeout(options_.read_timeout, "more of the body");
   loop_.RequestTurnEnd(this);
 }
 
@@ -88,14 +147,11 @@ void ClientConnection::OnEvents(uint32_t events) {
     }
     timer_.Set(Timer::kNever);
     state_ = State::kIdle;
-    if (std::exchange(request_waiting_, false)) {
-      state_ = State::kHead;
-      SetTimeout(options_.head_timeout, "the response");
-      loop_.RequestTurnEnd(this);
-    }
+    if (std::exchange(request_waiting_, false)) BeginRequest();
   } else if ((events & EPOLLOUT) != 0 && std::exchange(write_blocked_, false)) {
     loop_.RequestTurnEnd(this);
   }
+  if ((events & (EPOLLRDHUP | EPOLLERR | EPOLLHUP)) != 0) peer_closed_ = true;
   if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLERR | EPOLLHUP)) != 0) {
     read_ready_ = true;
     Read();
@@ -110,12 +166,35 @@ void ClientConnection::OnTurnEnd() {
   if (state_ != State::kClosed && read_ready_) Read();
 }
 
+OutputBuffer::Outcome ClientConnection::FlushPieces() {
+  while (pieces_left_ > 0) {
+    std::string_view& piece =
+        pieces_.pieces[0].empty()
+            ? pieces_.pieces[1].empty() ? pieces_.pieces[2] : pieces_.pieces[1]
+            : pieces_.pieces[0];
+    const IoResult result = socket_.Write(piece);
+    if (result.kind == IoResult::Kind::kWouldBlock) return OutputBuffer::Outcome::kBlocked;
+    if (result.kind != IoResult::Kind::kOk) return OutputBuffer::Outcome::kFailed;
+    piece.remove_prefix(result.num_bytes);
+    pieces_left_ -= result.num_bytes;
+  }
+  pieces_ = {};
+  return OutputBuffer::Outcome::kDrained;
+}
+
 void ClientConnection::Flush() {
-  if (write_blocked_ || output_.pending() == 0) return;
+  if (write_blocked_ || pending_bytes() == 0) return;
+  if (!std::exchange(sent_, true) && handlers_.on_sent) {
+    handlers_.on_sent(fresh_ ? ResponseHandlers::Via::kFresh : ResponseHandlers::Via::kReused);
+    if (state_ == State::kClosed) return;
+  }
   size_t num_written = 0;
-  switch (output_.Flush(socket_, num_written)) {
+  OutputBuffer::Outcome outcome = output_.Flush(socket_, num_written);
+  if (outcome == OutputBuffer::Outcome::kDrained) outcome = FlushPieces();
+  switch (outcome) {
     case OutputBuffer::Outcome::kDrained:
       output_.Release();
+      if (handlers_.on_drained) handlers_.on_drained();
       break;
     case OutputBuffer::Outcome::kBlocked:
       write_blocked_ = true;
@@ -130,10 +209,14 @@ void ClientConnection::Flush() {
 
 void ClientConnection::Read() {
   for (int i = 0; i < kMaxReadsPerTurn && state_ != State::kClosed; ++i) {
+    if (paused_ || !read_ready_) return;
     const std::span<char> scratch = owner_.Scratch();
     const IoResult result = socket_.Read(scratch);
     switch (result.kind) {
       case IoResult::Kind::kOk:
+        // A short read emptied the socket: the next byte is a new edge. Only a FIN behind it is
+        // not.
+        if (result.num_bytes < scratch.size() && !peer_closed_) read_ready_ = false;
         Consume(std::string_view(scratch.data(), result.num_bytes));
         break;
       case IoResult::Kind::kWouldBlock:
@@ -154,7 +237,7 @@ void ClientConnection::Consume(std::string_view bytes) {
   if (state_ == State::kHead && !ConsumeHead(bytes)) return;
   if (state_ != State::kBody) return;
   if (head_.framing == BodyFraming::kNone) return Complete(bytes);
-  if (!bytes.empty()) SetTimeout(options_.read_timeout, "more of the body");
+  if (!bytes.empty() && !paused_) SetTimeout(options_.read_timeout, "more of the body");
   ConsumeBody(bytes);
 }
 
@@ -219,7 +302,10 @@ void ClientConnection::OnEnd() {
 
 void ClientConnection::Complete(std::string_view leftover) {
   timer_.Set(Timer::kNever);
-  const bool reusable = head_.keep_alive && leftover.empty() && output_.pending() == 0;
+  const bool reusable = head_.keep_alive && leftover.empty() && pending_bytes() == 0 &&
+                        upload_left_ == 0 && !peer_closed_;
+  paused_ = false;
+  fresh_ = false;
   state_ = State::kIdle;
   input_ = std::string();
   scanner_.Reset();

@@ -9,10 +9,10 @@
 
 #include "http/client.h"
 #include "http/detail/chunked.h"
-#include "http/detail/event_loop.h"
 #include "http/detail/head.h"
 #include "http/detail/output_buffer.h"
 #include "http/detail/socket.h"
+#include "http/event_loop.h"
 
 namespace hayate::http {
 
@@ -49,6 +49,13 @@ class ClientConnection final : public Watcher {
   bool StillOpen();
   void Close();
 
+  // See Client.
+  void Write(std::string_view bytes);
+  void EndBody();
+  size_t pending_bytes() const { return output_.pending() + pieces_left_; }
+  void Pause();
+  void Resume();
+
   Client::RequestId id() const { return id_; }
 
   void OnEvents(uint32_t events) override;
@@ -65,7 +72,9 @@ class ClientConnection final : public Watcher {
   void ConsumeBody(std::string_view& bytes);
   void OnEnd();
   void Complete(std::string_view leftover);
+  void BeginRequest();
   void Flush();
+  OutputBuffer::Outcome FlushPieces();
   void Fail(ErrorCode code, std::string_view what);
   void SetTimeout(std::chrono::milliseconds timeout, std::string_view waiting_for);
 
@@ -81,13 +90,22 @@ class ClientConnection final : public Watcher {
   bool request_waiting_ = false;  // started while connecting
   bool write_blocked_ = false;
   bool read_ready_ = false;
+  bool peer_closed_ = false;  // FIN came; unread bytes may precede it
+  bool paused_ = false;
+  bool sent_ = false;  // on_sent has run for the request in hand
+  bool fresh_ = true;  // has carried no request before this one
   Status deferred_failure_;
 
   Client::RequestId id_ = 0;
   std::string method_;
   ResponseHandlers handlers_;
   OutputBuffer output_;
-  std::string input_;  // an incomplete head
+  // Written after output_, from where they lie.
+  ClientRequest::SharedBody pieces_;
+  size_t pieces_left_ = 0;
+  bool chunked_upload_ = false;
+  uint64_t upload_left_ = 0;  // announced and not yet given to Write
+  std::string input_;         // an incomplete head
   HeadScanner scanner_;
   ResponseHead head_;
   uint64_t body_remaining_ = 0;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/error.h"
 #include "http/detail/response_format.h"
 #include "http/detail/shard.h"
 
@@ -24,6 +25,7 @@ Connection::~Connection() {
     exchange_->connection = nullptr;
     exchange_->closed = true;
   }
+  DropStreamedBody();
 }
 
 bool Connection::Start() {
@@ -50,6 +52,10 @@ void Connection::OnTurnEnd() {
   Advance();
   if (state_ != State::kClosed) Flush();
   in_turn_end_ = false;
+  if (!was_blocked_ || write_blocked_ || output_.pending() > 0 || exchange_ == nullptr) return;
+  was_blocked_ = false;
+  // A copy: the callback may drop the writer.
+  if (const auto on_drained = exchange_->on_drained) on_drained();
 }
 
 void Connection::Refuse(int status, std::string_view reason) {
@@ -61,14 +67,14 @@ void Connection::Refuse(int status, std::string_view reason) {
   Send({.status = status, .content_type = error.content_type}, error.body);
 }
 
-void Connection::StartResponse(const ResponseMeta& meta, bool has_length, size_t length) {
-  if (shard_.draining()) keep_alive_ = false;
-  ResponseFormat format{.content_length = length, .http_1_0_client = head_.http_1_0};
+void Connection::StartResponse(const ResponseMeta& meta, std::optional<uint64_t> length) {
+  if (shard_.draining() || body_state_ != nullptr) keep_alive_ = false;
+  ResponseFormat format{.content_length = length.value_or(0), .http_1_0_client = head_.http_1_0};
   const bool bodyless = meta.status < 200 || meta.status == 204 || meta.status == 304;
   if (bodyless) {
     send_body_ = false;
     format.body = ResponseBody::kNone;
-  } else if (has_length) {
+  } else if (length) {
     format.body = ResponseBody::kLength;
   } else if (head_.http_1_0) {
     keep_alive_ = false;
@@ -83,7 +89,7 @@ void Connection::StartResponse(const ResponseMeta& meta, bool has_length, size_t
 }
 
 void Connection::Send(const ResponseMeta& meta, std::string_view body) {
-  StartResponse(meta, true, body.size());
+  StartResponse(meta, send_body_ ? body.size() : meta.content_length.value_or(body.size()));
   if (send_body_) output_.bytes().append(body);
   FinishResponse();
 }
@@ -94,7 +100,7 @@ void Connection::SendUnanswered() {
   Send({.status = 500, .content_type = error.content_type}, error.body);
 }
 
-void Connection::BeginStream(const ResponseMeta& meta) { StartResponse(meta, false, 0); }
+void Connection::BeginStream(const ResponseMeta& meta) { StartResponse(meta, meta.content_length); }
 
 void Connection::WriteStream(std::string_view bytes) {
   if (!send_body_ || bytes.empty()) return;
@@ -123,6 +129,7 @@ void Connection::Cut() {
 }
 
 void Connection::FinishResponse() {
+  DropStreamedBody();
   if (exchange_ != nullptr) {
     exchange_->connection = nullptr;
     exchange_.reset();
@@ -155,6 +162,7 @@ void Connection::Flush() {
         return shard_.loop().RequestTurnEnd(this);
       case OutputBuffer::Outcome::kBlocked:
         write_blocked_ = true;
+        was_blocked_ = true;
         if (num_written > 0 || write_deadline_ns_ == Timer::kNever) {
           SetWriteDeadline(shard_.loop().After(shard_.options().write_timeout));
         }
@@ -209,6 +217,10 @@ void Connection::OnTimer() {
     if (state_ == State::kReadHead && output_.pending() > 0) {
       return SetReadDeadline(shard_.loop().After(shard_.options().idle_timeout));
     }
+    if (state_ == State::kResponding) {
+      return EndStreamedBody(
+          Error(ErrorCode::kDeadlineExceeded, "the request took too long to arrive"));
+    }
     const bool in_request = state_ == State::kReadBody || !input_.empty();
     if (in_request && state_ != State::kLingering) {
       return Refuse(408, "the request took too long to arrive");
@@ -221,6 +233,7 @@ void Connection::OnTimer() {
 void Connection::Abort() {
   if (state_ == State::kClosed) return;
   const std::shared_ptr<Exchange> exchange = std::move(exchange_);
+  DropStreamedBody();
   Close();
   if (exchange == nullptr) return;
   exchange->connection = nullptr;

@@ -10,14 +10,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "http/detail/chunked.h"
-#include "http/detail/event_loop.h"
 #include "http/detail/exchange.h"
 #include "http/detail/head.h"
 #include "http/detail/output_buffer.h"
 #include "http/detail/socket.h"
+#include "http/event_loop.h"
 #include "http/response_writer.h"
 
 namespace hayate::http {
@@ -46,6 +47,8 @@ class Connection final : public Watcher {
   void EndStream();
   void Cut();
   size_t pending_bytes() const { return output_.pending(); }
+  // For BodyStream.
+  void ResumeBody();
 
   void OnEvents(uint32_t events) override;
   void OnTurnEnd() override;
@@ -57,16 +60,19 @@ class Connection final : public Watcher {
   void Advance();
   bool StepHead();
   bool StepBody();
+  bool StepStreamedBody();
   bool StepLinger();
   bool ReadMore(std::string_view& bytes);
   void BeginRequest(size_t head_bytes);
   // Takes body bytes from the front of `bytes`.
   void TakeBody(std::string_view& bytes);
-  bool BodyFits(size_t more);
+  bool BodyComplete() const;
   void Dispatch();
+  void EndStreamedBody(const Status& status);
+  void DropStreamedBody();
 
   // Writing.
-  void StartResponse(const ResponseMeta& meta, bool has_length, size_t length);
+  void StartResponse(const ResponseMeta& meta, std::optional<uint64_t> length);
   void FinishResponse();
   void Flush();
   void BeginLinger();
@@ -91,7 +97,8 @@ class Connection final : public Watcher {
   bool cut_ = false;  // abort at the end of the turn
   bool keep_alive_ = true;
   bool chunked_response_ = false;
-  bool send_body_ = true;  // false: an answer to HEAD, or a status without a body
+  bool was_blocked_ = false;  // on_drained is due
+  bool send_body_ = true;     // false: an answer to HEAD, or a status without a body
 
   std::string input_;  // received and not yet parsed
   HeadScanner scanner_;
@@ -99,9 +106,11 @@ class Connection final : public Watcher {
   RequestHead head_;
   std::string body_;
   uint64_t body_remaining_ = 0;  // for BodyFraming::kLength
+  uint64_t body_taken_ = 0;      // decoded so far
   ChunkedDecoder decoder_;
   OutputBuffer output_;
-  std::shared_ptr<Exchange> exchange_;  // of the request in hand
+  std::shared_ptr<Exchange> exchange_;     // of the request in hand
+  std::shared_ptr<BodyState> body_state_;  // while its body is still arriving
 };
 
 }  // namespace hayate::http

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
 #include "http/detail/connection.h"
 #include "http/detail/shard.h"
 
@@ -31,6 +32,8 @@ void Connection::Advance() {
         if (!StepLinger()) return;
         break;
       case State::kResponding:
+        if (body_state_ == nullptr || !StepStreamedBody()) return;
+        break;
       case State::kFlushing:
       case State::kClosed:
         return;
@@ -80,14 +83,16 @@ bool Connection::ReadMore(std::string_view& bytes) {
       read_ready_ = false;
       return false;
     case IoResult::Kind::kEnd:
-      if (state_ != State::kReadHead || output_.pending() == 0) {
+      if (state_ == State::kResponding) {
+        Abort();
+      } else if (state_ != State::kReadHead || output_.pending() == 0) {
         Close();
       } else {
         state_ = State::kFlushing;
       }
       return false;
     case IoResult::Kind::kError:
-      Close();
+      Abort();
       return false;
   }
   return false;
@@ -128,11 +133,8 @@ bool Connection::StepBody() {
   if (buffered) bytes = held;
   TakeBody(bytes);
   if (state_ == State::kReadBody) {
-    const bool complete = head_.framing == BodyFraming::kLength
-                              ? body_remaining_ == 0
-                              : decoder_.state() == ChunkedDecoder::State::kDone;
     input_.assign(bytes);
-    if (complete) Dispatch();
+    if (BodyComplete() || body_.size() > shard_.options().stream_body_bytes) Dispatch();
   }
   return available > 0;
 }
@@ -155,20 +157,101 @@ void Connection::TakeBody(std::string_view& bytes) {
   if (decoder_.state() == ChunkedDecoder::State::kMalformed) Refuse(400, "malformed chunk");
 }
 
+bool Connection::BodyComplete() const {
+  switch (head_.framing) {
+    case BodyFraming::kLength:
+      return body_remaining_ == 0;
+    case BodyFraming::kChunked:
+      return decoder_.state() == ChunkedDecoder::State::kDone;
+    default:
+      return true;
+  }
+}
+
 void Connection::Dispatch() {
   state_ = State::kResponding;
   SetReadDeadline(Timer::kNever);
   body_.reserve(body_.size() + kBodyPadding);
   exchange_ = std::make_shared<Exchange>();
   exchange_->connection = this;
-  Request request{head_.method,     head_.path,     head_.query, HeaderView(head_.headers),
-                  std::move(body_), shard_.thread()};
+  Request request{.method = head_.method,
+                  .path = head_.path,
+                  .query = head_.query,
+                  .headers = HeaderView(head_.headers),
+                  .body = std::move(body_),
+                  .thread = shard_.thread()};
+  if (head_.framing != BodyFraming::kChunked) request.body_bytes = head_.content_length;
+  if (!BodyComplete()) {
+    body_state_ = std::make_shared<BodyState>();
+    body_state_->connection = this;
+    body_taken_ = request.body.size();
+    request.rest.emplace(body_state_);
+  }
   send_body_ = head_.method != "HEAD";
   shard_.handler()(request, ResponseWriter(exchange_));
   body_ = std::string();
   head_text_ = std::string();
   head_.headers = {};
   if (state_ == State::kResponding && peer_closed_) Abort();
+}
+
+void Connection::ResumeBody() {
+  SetReadDeadline(shard_.loop().After(shard_.options().body_timeout));
+  shard_.loop().RequestTurnEnd(this);
+}
+
+// Hands the pieces straight from the scratch buffer to the handler.
+bool Connection::StepStreamedBody() {
+  const std::shared_ptr<BodyState> state = body_state_;
+  if (state->paused) {
+    SetReadDeadline(Timer::kNever);
+    return false;
+  }
+  std::string_view bytes;
+  if (!ReadMore(bytes)) return false;
+  SetReadDeadline(shard_.loop().After(shard_.options().body_timeout));
+  while (!bytes.empty() && state->connection != nullptr && !BodyComplete()) {
+    std::string_view data = bytes;
+    if (head_.framing == BodyFraming::kLength) {
+      data =
+          bytes.substr(0, static_cast<size_t>(std::min<uint64_t>(body_remaining_, bytes.size())));
+      bytes.remove_prefix(data.size());
+      body_remaining_ -= data.size();
+    } else {
+      data = decoder_.Take(bytes);
+      if (decoder_.state() == ChunkedDecoder::State::kMalformed) {
+        EndStreamedBody(Error(ErrorCode::kInvalidArgument, "malformed chunk"));
+        return false;
+      }
+    }
+    body_taken_ += data.size();
+    if (body_taken_ > shard_.options().max_body_bytes) {
+      EndStreamedBody(Error(ErrorCode::kPayloadTooLarge, "request body too large"));
+      return false;
+    }
+    if (!data.empty() && state->on_data) state->on_data(data);
+  }
+  if (state->connection == nullptr) return false;
+  input_.append(bytes);  // the next request, pipelined
+  if (BodyComplete()) EndStreamedBody(OkStatus());
+  return state_ == State::kResponding;
+}
+
+void Connection::EndStreamedBody(const Status& status) {
+  SetReadDeadline(Timer::kNever);
+  if (!status.ok()) keep_alive_ = false;
+  const std::shared_ptr<BodyState> state = std::move(body_state_);
+  if (state == nullptr) return;
+  state->connection = nullptr;
+  if (const auto on_end = std::exchange(state->on_end, nullptr)) on_end(status);
+}
+
+// The answer came first, or the client went away.
+void Connection::DropStreamedBody() {
+  if (body_state_ == nullptr) return;
+  body_state_->connection = nullptr;
+  body_state_.reset();
+  keep_alive_ = false;
 }
 
 bool Connection::StepLinger() {

@@ -3,6 +3,9 @@
 // loop thread.
 
 #include <functional>
+#include <string_view>
+
+#include "base/status.h"
 
 namespace hayate::http {
 
@@ -15,6 +18,15 @@ struct Exchange {
   Phase phase = Phase::kUnanswered;
   bool closed = false;  // the client went away first
   std::function<void()> on_close;
+  std::function<void()> on_drained;
+};
+
+// What a Connection and the BodyStream of its current request share. Same owner.
+struct BodyState {
+  Connection* connection = nullptr;  // null once the body ended or the connection closed
+  bool paused = true;
+  std::function<void(std::string_view)> on_data;
+  std::function<void(const Status&)> on_end;
 };
 
 }  // namespace hayate::http

@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
-#include "http/detail/event_loop.h"
 #include "http/detail/shard.h"
 #include "http/detail/socket.h"
+#include "http/event_loop.h"
 
 namespace hayate::http {
 

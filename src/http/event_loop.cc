@@ -1,4 +1,4 @@
-#include "http/detail/event_loop.h"
+#include "http/event_loop.h"
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
