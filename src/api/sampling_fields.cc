@@ -12,14 +12,14 @@ namespace {
 constexpr double kMaxTemperature = 100.0;
 // Logits are divided by it: smaller ones overflow.
 constexpr double kMinRepetitionPenalty = 0.01;
-constexpr size_t kMaxStopTokens = 256;
-constexpr size_t kMaxLogitBias = 4096;
+// The model's own end-of-sequence ids come on top.
+constexpr size_t kMaxStopTokens = SamplingParams::kMaxStopTokenIds / 2;
 constexpr size_t kMaxRequestId = 256;
 
 void ReadLogitBias(FieldReader& fields, const ServedModel& model, GenerationSpec& spec) {
   const auto bias = fields.Object("logit_bias");
   if (!bias) return;
-  if (bias->size() > kMaxLogitBias) {
+  if (bias->size() > SamplingParams::kMaxLogitBias) {
     fields.Fail("logit_bias", "holds more than 4096 tokens");
     return;
   }

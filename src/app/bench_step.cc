@@ -20,7 +20,8 @@ struct BenchStepOptions {
 Status BenchStep(const BenchStepOptions& options) {
   const bench::StepBenchOptions& step = options.step;
   ASSIGN_OR_RETURN(const auto checkpoint, OpenCheckpoint(options.model));
-  ModelOptions model = options.model;
+  ASSIGN_OR_RETURN(ModelOptions model, WithDeviceDefaults(options.model));
+  model.cuda_graph_max_bs = model.disable_cuda_graph ? 0 : step.batch;
   model.max_running_requests = step.prefill > 0 ? 1 : step.batch;
   model.max_total_tokens = bench::StepBenchTokens(step, model.page_size);
   if (model.context_length == 0) {
@@ -72,6 +73,7 @@ void AddBenchStep(CLI::App& bench, Command& chosen) {
   command->add_option("--seed", options->step.seed, "of the random token ids");
   command->add_flag("--json", options->json, "one JSON object");
   AddModelFlags(*command, options->model);
+  AddSchedulingFlags(*command, options->model);
   command->callback([&chosen, options] { chosen = [options] { return BenchStep(*options); }; });
 }
 

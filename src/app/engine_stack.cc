@@ -16,12 +16,14 @@ constexpr size_t kOutboxEvents = 65536;
 constexpr uint64_t kDummySeed = 1;
 
 Result<DType> ParseKvDtype(const std::string& name) {
-  if (name == "auto" || name == "f16") return DType::kF16;
+  if (name == "f16") return DType::kF16;
   if (name == "f32") return DType::kF32;
   if (name == "bf16") return DType::kBF16;
   if (name == "int8") return DType::kI8;
+  if (name == "fp8_e4m3") return DType::kF8E4M3;
   return Error(ErrorCode::kInvalidArgument,
-               "--kv-cache-dtype '{}' is unknown; use auto, f32, f16, bf16 or int8", name);
+               "--kv-cache-dtype '{}' is unknown; use auto, f32, f16, bf16, int8 or fp8_e4m3",
+               name);
 }
 
 Result<ops::MatmulPrecision> ParsePrecision(const std::string& name) {
@@ -59,7 +61,12 @@ Result<exec::ExecutorOptions> MakeExecutorOptions(const ModelOptions& model,
   exec::ExecutorOptions options;
   ASSIGN_OR_RETURN(options.kv_dtype, ParseKvDtype(model.kv_cache_dtype));
   ASSIGN_OR_RETURN(options.precision, ParsePrecision(model.precision));
-  options.num_ranks = model.threads > 0 ? model.threads : NumPhysicalCores();
+  options.device = model.device == "cuda" ? DeviceKind::kCuda : DeviceKind::kCpu;
+  options.memory_fraction = model.mem_fraction_static;
+  options.max_graph_rows = model.cuda_graph_max_bs;
+  if (options.device == DeviceKind::kCpu) {
+    options.num_ranks = model.threads > 0 ? model.threads : NumPhysicalCores();
+  }
   if (options.num_ranks > comm::kMaxLocalRanks) {
     return Error(ErrorCode::kInvalidArgument, "--threads {} is more than {}", options.num_ranks,
                  comm::kMaxLocalRanks);
@@ -86,6 +93,7 @@ Result<std::unique_ptr<weights::Checkpoint>> OpenCheckpoint(const ModelOptions& 
 }
 
 Result<std::unique_ptr<EngineStack>> EngineStack::Create(Options options) {
+  ASSIGN_OR_RETURN(options.model, WithDeviceDefaults(std::move(options.model)));
   auto stack = std::unique_ptr<EngineStack>(new EngineStack());
   ASSIGN_OR_RETURN(sched::SchedulerOptions scheduler, MakeSchedulerOptions(options.model));
   ASSIGN_OR_RETURN(exec::ExecutorOptions executor, MakeExecutorOptions(options.model, scheduler));

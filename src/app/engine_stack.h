@@ -65,7 +65,8 @@ class EngineStack {
   int32_t max_context_ = 0;
 };
 
-// The executor's options that follow from the command line; `scheduler` bounds its steps.
+// The options that follow from the command line, with the device's defaults filled in; `scheduler`
+// bounds the executor's steps.
 Result<exec::ExecutorOptions> MakeExecutorOptions(const ModelOptions& model,
                                                   const sched::SchedulerOptions& scheduler);
 Result<sched::SchedulerOptions> MakeSchedulerOptions(const ModelOptions& model);

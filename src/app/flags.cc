@@ -41,17 +41,23 @@ void AddModelFlags(CLI::App& command, ModelOptions& o) {
   command.add_option("--context-length", o.context_length, "longest prompt plus answer, tokens")
       ->check(CLI::NonNegativeNumber)
       ->group(group);
+  command.add_option("--device", o.device, "cpu or cuda; auto takes cuda where there is one")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str()
+      ->group(group);
   command.add_option("--threads,-t", o.threads, "CPU cores to compute on; 0: all physical cores")
       ->check(CLI::Range(0, 256))
       ->group(group);
   command
       .add_option("--precision", o.precision,
-                  "fast: 8-bit activations; exact: fp32 activations, slower")
+                  "fast: 8-bit (CPU) or bf16 (CUDA) activations; exact: fp32, slower")
       ->check(CLI::IsMember({"fast", "exact"}))
       ->capture_default_str()
       ->group(group);
-  command.add_option("--kv-cache-dtype", o.kv_cache_dtype, "auto (f16), f32, f16, bf16, int8")
-      ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "int8"}))
+  command
+      .add_option("--kv-cache-dtype", o.kv_cache_dtype,
+                  "auto (CPU f16, CUDA bf16), f32, f16, bf16, int8 (CPU), fp8_e4m3 (CUDA)")
+      ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "int8", "fp8_e4m3"}))
       ->capture_default_str()
       ->group(group);
 }
@@ -60,20 +66,20 @@ void AddSchedulingFlags(CLI::App& command, ModelOptions& o) {
   const char* group = "Memory and scheduling";
   command
       .add_option("--mem-fraction-static", o.mem_fraction_static,
-                  "share of the available memory for the KV pool")
-      ->check(NumberBetween(0.01, 0.95))
-      ->capture_default_str()
+                  "CPU: share of the available memory for the KV pool (0.25); CUDA: share of the "
+                  "free device memory for weights, KV pool and all else (0.88)")
+      ->check(NumberBetween(0.01, 0.97))
       ->group(group);
   command.add_option("--max-total-tokens", o.max_total_tokens, "tokens of the KV pool")
       ->check(CLI::NonNegativeNumber)
       ->group(group);
-  command.add_option("--page-size", o.page_size, "tokens of a KV page")
+  command.add_option("--page-size", o.page_size, "tokens of a KV page (CPU 32, CUDA 64)")
       ->check(CLI::Range(1, 1024))
-      ->capture_default_str()
       ->group(group);
-  command.add_option("--max-running-requests", o.max_running_requests, "requests computed at once")
+  command
+      .add_option("--max-running-requests", o.max_running_requests,
+                  "requests computed at once (CPU 64, CUDA 256)")
       ->check(CLI::Range(1, 4096))
-      ->capture_default_str()
       ->group(group);
   command
       .add_option("--max-queued-requests", o.max_queued_requests,
@@ -81,13 +87,21 @@ void AddSchedulingFlags(CLI::App& command, ModelOptions& o) {
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str()
       ->group(group);
-  command.add_option("--chunked-prefill-size", o.chunked_prefill_size, "prompt tokens of one step")
+  command
+      .add_option("--chunked-prefill-size", o.chunked_prefill_size,
+                  "prompt tokens of one step (CPU 512, CUDA 8192)")
       ->check(CLI::Range(1, 131072))
-      ->capture_default_str()
       ->group(group);
   command.add_option("--schedule-policy", o.schedule_policy, "fcfs, lpm or priority")
       ->check(CLI::IsMember({"fcfs", "lpm", "priority"}))
       ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--cuda-graph-max-bs", o.cuda_graph_max_bs,
+                  "largest batch whose decode steps are replayed as CUDA graphs (all)")
+      ->check(CLI::Range(1, 4096))
+      ->group(group);
+  command.add_flag("--disable-cuda-graph", o.disable_cuda_graph, "launch every kernel by itself")
       ->group(group);
   command.add_flag("--disable-radix-cache", o.disable_radix_cache, "share no prefixes")
       ->group(group);

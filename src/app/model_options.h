@@ -5,23 +5,34 @@
 #include <cstdint>
 #include <string>
 
+#include "base/status.h"
+
 namespace hayate::app {
 
 struct ModelOptions {
   std::string model_path;               // empty: the default model, fetched when it is not there
   std::string load_format = "auto";     // auto, dummy
+  std::string device = "auto";          // auto (cuda where there is one), cpu, cuda
   int threads = 0;                      // CPU ranks; 0: one a physical core
-  std::string kv_cache_dtype = "auto";  // auto (f16), f32, f16, bf16, int8
+  std::string kv_cache_dtype = "auto";  // auto, f32, f16, bf16, int8, fp8_e4m3
   std::string precision = "fast";       // fast, exact
   int32_t context_length = 0;           // 0: the model's
-  int32_t page_size = 32;               // tokens
-  int32_t max_running_requests = 64;
+  int32_t page_size = 0;                // tokens; 0: the device's default, and so below
+  int32_t max_running_requests = 0;
   int32_t max_queued_requests = 1024;
-  int32_t chunked_prefill_size = 512;
-  int64_t max_total_tokens = 0;       // 0: as many as mem_fraction_static holds
-  double mem_fraction_static = 0.25;  // of the memory that is available at start, for the KV pool
+  int32_t chunked_prefill_size = 0;
+  int64_t max_total_tokens = 0;      // 0: as many as mem_fraction_static holds
+  double mem_fraction_static = 0.0;  // CPU: of the memory that is available at start, for the KV
+                                     // pool; CUDA: of the free device memory, for everything
+  int32_t cuda_graph_max_bs = 0;
+  bool disable_cuda_graph = false;
   std::string schedule_policy = "fcfs";
   bool disable_radix_cache = false;
 };
+
+// The same with the device chosen and its defaults filled in: nothing is "auto" or 0 any more but
+// threads, context_length and max_total_tokens. kInvalidArgument names the flag that does not fit
+// the device.
+Result<ModelOptions> WithDeviceDefaults(ModelOptions options);
 
 }  // namespace hayate::app

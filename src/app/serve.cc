@@ -157,6 +157,7 @@ void LogReady(const EngineStack& stack, const http::Server& server, const ServeO
 Status Serve(ServeOptions options) {
   const int64_t start_ns = SteadyClock().NowNs();
   RETURN_IF_ERROR(SetLogLevel(options.log_level));
+  ASSIGN_OR_RETURN(options.model, WithDeviceDefaults(std::move(options.model)));
   // Blocked before any thread starts, so that a signal during loading stops the process cleanly
   // too.
   StopSignals signals;

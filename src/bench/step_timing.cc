@@ -31,11 +31,19 @@ class PlanWriter {
     greedy.max_new_tokens = 1 << 20;
     plan_.starts.push_back({.slot = {slot}, .sampling = greedy});
     for (size_t group = 0; group < target_.layout->groups.size(); ++group) {
-      // A window's pool is smaller: the slot's pages come round again once they are out of sight.
-      const int32_t own = std::min(slot_pages_, (target_.pool_pages[group] - 1) / num_slots_);
+      const int32_t own = OwnPages(group);
       for (int32_t i = 0; i < slot_pages_; ++i) {
         plan_.page_updates.push_back(
             {{slot}, static_cast<int32_t>(group), i, {1 + slot * own + i % own}});
+      }
+    }
+  }
+  void CopyPages(int32_t from, int32_t to) {
+    for (size_t group = 0; group < target_.layout->groups.size(); ++group) {
+      const int32_t own = OwnPages(group);
+      for (int32_t i = 0; i < own; ++i) {
+        plan_.copies.push_back(
+            {static_cast<int32_t>(group), {1 + from * own + i}, {1 + to * own + i}});
       }
     }
   }
@@ -61,6 +69,11 @@ class PlanWriter {
   const StepPlan& plan() const { return plan_; }
 
  private:
+  // A window's pool is smaller: the slot's pages come round again once they are out of sight.
+  int32_t OwnPages(size_t group) const {
+    return std::min(slot_pages_, (target_.pool_pages[group] - 1) / num_slots_);
+  }
+
   const StepBenchTarget& target_;
   int32_t num_slots_;
   int32_t slot_pages_;
@@ -91,15 +104,21 @@ double TimePrefill(const StepBenchTarget& target, PlanWriter& writer,
   return static_cast<double>(clock.NowNs() - begin_ns) * 1e-9;
 }
 
+// Slot 0 computes a prompt; the others take copies of its pages and go on from its last token.
 void FillContexts(const StepBenchTarget& target, PlanWriter& writer,
                   const StepBenchOptions& options, Rng& rng) {
-  for (int32_t slot = 0; slot < options.batch; ++slot) {
-    for (int32_t begin = 0; begin < options.context; begin += target.max_step_tokens) {
-      writer.Begin();
-      if (begin == 0) writer.StartSlot(slot);
-      writer.AddPrompt(slot, begin, std::min(options.context, begin + target.max_step_tokens), rng);
-      RunOne(target, writer);
-    }
+  for (int32_t begin = 0; begin < options.context; begin += target.max_step_tokens) {
+    writer.Begin();
+    if (begin == 0) writer.StartSlot(0);
+    writer.AddPrompt(0, begin, std::min(options.context, begin + target.max_step_tokens), rng);
+    RunOne(target, writer);
+  }
+  for (int32_t slot = 1; slot < options.batch; ++slot) {
+    writer.Begin();
+    writer.StartSlot(slot);
+    writer.CopyPages(0, slot);
+    writer.AddPrompt(slot, options.context - 1, options.context, rng);
+    RunOne(target, writer);
   }
 }
 

@@ -23,7 +23,8 @@ struct SamplingParams {
   float frequency_penalty = 0.0f;   // [-2, 2]
   float presence_penalty = 0.0f;    // [-2, 2]
   float repetition_penalty = 1.0f;  // (0, 2]
-  std::vector<std::pair<TokenId, float>> logit_bias;
+  std::vector<std::pair<TokenId, float>> logit_bias;  // at most kMaxLogitBias
+  static constexpr size_t kMaxLogitBias = 4096;
 
   // Random numbers are Philox(seed, position of the sampled token): the same seed gives the same
   // tokens in any batch. Requests that name no seed get a fresh one at the border.
@@ -33,7 +34,8 @@ struct SamplingParams {
   int32_t min_new_tokens = 0;  // stop tokens cannot be drawn before
   bool ignore_eos = false;     // neither end-of-sequence ids nor stop_token_ids end the answer
   // Ids that end the answer: the model's end-of-sequence ids and the request's stop_token_ids.
-  std::vector<TokenId> stop_token_ids;
+  std::vector<TokenId> stop_token_ids;  // at most kMaxStopTokenIds
+  static constexpr size_t kMaxStopTokenIds = 512;
 
   bool greedy() const { return temperature < 1e-6f; }
   bool has_penalties() const {

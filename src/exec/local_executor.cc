@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <chrono>
 #include <latch>
+#include <limits>
 #include <thread>
 #include <utility>
 
 #include "base/align.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "exec/queued_worker.h"
+#include "exec/rank_worker.h"
 
 namespace hayate::exec {
 namespace {
@@ -42,7 +46,7 @@ struct LocalExecutor::Rank {
   std::unique_ptr<Device> device;
   std::unique_ptr<comm::Group> group;
   std::unique_ptr<models::Model> model;
-  std::unique_ptr<RankWorker> worker;
+  std::unique_ptr<Worker> worker;
   Status status;
 };
 
@@ -69,7 +73,6 @@ Status LocalExecutor::Start(const weights::Checkpoint& checkpoint) {
   for (int i = 0; i < options_.num_ranks; ++i) {
     auto rank = std::make_unique<Rank>();
     rank->index = i;
-    rank->device = MakeCpuDevice(i);
     rank->group = std::move(groups[static_cast<size_t>(i)]);
     ranks_.push_back(std::move(rank));
   }
@@ -98,9 +101,8 @@ Status LocalExecutor::SizePools() {
   const int32_t context = facts().max_context;
   total_tokens_ = options_.total_tokens;
   if (total_tokens_ == 0) {
-    ASSIGN_OR_RETURN(total_tokens_,
-                     LargestPool(layout, options_.pool_budget_bytes / options_.num_ranks, context,
-                                 options_.max_running, options_.max_step_tokens));
+    ASSIGN_OR_RETURN(total_tokens_, LargestPool(layout, PoolBudgetPerRank(), context,
+                                                options_.max_running, options_.max_step_tokens));
   }
   if (total_tokens_ > kMaxPoolPages * layout.page_tokens) {
     return Error(ErrorCode::kInvalidArgument,
@@ -109,17 +111,41 @@ Status LocalExecutor::SizePools() {
   }
   total_tokens_ = AlignUp<int64_t>(total_tokens_, layout.page_tokens);
   pool_pages_ = PlanPools(layout, {total_tokens_, options_.max_running}, options_.max_step_tokens);
-  const auto longest = std::min<int64_t>(context, total_tokens_);
-  limits_ = {.max_rows = options_.max_running,
-             .max_tokens = options_.max_step_tokens,
-             .max_logits = options_.max_step_logits,
-             .page_tokens = layout.page_tokens,
-             .max_slot_pages = static_cast<int32_t>(CeilDiv<int64_t>(longest, layout.page_tokens)),
-             .num_groups = static_cast<int32_t>(layout.groups.size())};
-  logits_.resize(static_cast<size_t>(options_.max_step_logits) *
-                 static_cast<size_t>(facts().vocab_size));
-  last_tokens_.assign(static_cast<size_t>(options_.max_running), 0);
+  limits_ = LimitsFor(std::min<int64_t>(context, total_tokens_));
+  if (options_.device == DeviceKind::kCpu) {
+    logits_.resize(static_cast<size_t>(options_.max_step_logits) *
+                   static_cast<size_t>(facts().vocab_size));
+    last_tokens_.assign(static_cast<size_t>(options_.max_running), 0);
+  }
   return OkStatus();
+}
+
+StepLimits LocalExecutor::LimitsFor(int64_t longest_sequence) const {
+  const CacheLayout& layout = cache_layout();
+  return {.max_rows = options_.max_running,
+          .max_tokens = options_.max_step_tokens,
+          .max_logits = options_.max_step_logits,
+          .page_tokens = layout.page_tokens,
+          .max_slot_pages =
+              static_cast<int32_t>(CeilDiv<int64_t>(longest_sequence, layout.page_tokens)),
+          .num_groups = static_cast<int32_t>(layout.groups.size())};
+}
+
+int64_t LocalExecutor::PoolBudgetPerRank() const {
+  if (options_.device == DeviceKind::kCpu) return options_.pool_budget_bytes / options_.num_ranks;
+  int64_t budget = std::numeric_limits<int64_t>::max();
+  for (const auto& rank : ranks_) {
+    const int64_t fixed =
+        QueuedWorker::FixedBytes(*rank->model, LimitsFor(rank->model->facts().max_context));
+    const auto free = static_cast<int64_t>(rank->device->free_bytes());
+    LOG_INFO(
+        "{}: weights {:.2f} GiB, workspace and tables {:.2f} GiB, left for the KV pool {:.2f} "
+        "GiB",
+        rank->device->name(), static_cast<double>(rank->model->weight_bytes()) / 0x1p30,
+        static_cast<double>(fixed) / 0x1p30, static_cast<double>(free - fixed) / 0x1p30);
+    budget = std::min(budget, free - fixed);
+  }
+  return std::max<int64_t>(budget, 0);
 }
 
 LocalExecutor::~LocalExecutor() {
@@ -129,7 +155,13 @@ LocalExecutor::~LocalExecutor() {
   threads_.clear();
 }
 
-void LocalExecutor::RankMain(Rank& rank, const weights::Checkpoint& checkpoint) {
+Status LocalExecutor::LoadRank(Rank& rank, const weights::Checkpoint& checkpoint) {
+  if (options_.device == DeviceKind::kCpu) {
+    rank.device = MakeCpuDevice(rank.index);
+  } else {
+    ASSIGN_OR_RETURN(rank.device, MakeCudaDevice({.index = rank.index,
+                                                  .memory_fraction = options_.memory_fraction}));
+  }
   models::LoadOptions load{.rank = rank.index,
                            .num_ranks = options_.num_ranks,
                            .device = rank.device.get(),
@@ -138,18 +170,32 @@ void LocalExecutor::RankMain(Rank& rank, const weights::Checkpoint& checkpoint) 
                            .page_tokens = options_.page_tokens,
                            .max_context = options_.max_context};
   if (rank.index == 0) load.progress = options_.progress;
-  auto model = models::LoadModel(checkpoint, load);
-  if (model.ok()) {
-    rank.model = std::move(model).value();
-  } else {
-    rank.status = model.status();
+  ASSIGN_OR_RETURN(rank.model, models::LoadModel(checkpoint, load));
+  rank.device->FinishLoading();
+  return rank.device->status();
+}
+
+Result<std::unique_ptr<Worker>> LocalExecutor::MakeWorker(Rank& rank) {
+  if (options_.device == DeviceKind::kCpu) {
+    ASSIGN_OR_RETURN(
+        auto worker,
+        RankWorker::Create(*rank.device, *rank.model, *rank.group, limits_, pool_pages_,
+                           {.logits = logits_.data(), .last_tokens = last_tokens_.data()}));
+    return std::unique_ptr<Worker>(std::move(worker));
   }
+  ASSIGN_OR_RETURN(auto worker, QueuedWorker::Create(
+                                    *rank.device, *rank.model, *rank.group,
+                                    {.limits = limits_, .max_graph_rows = options_.max_graph_rows},
+                                    pool_pages_));
+  return std::unique_ptr<Worker>(std::move(worker));
+}
+
+void LocalExecutor::RankMain(Rank& rank, const weights::Checkpoint& checkpoint) {
+  rank.status = LoadRank(rank, checkpoint);
   startup_->loaded.count_down();
   startup_->sized.wait();
   if (!startup_->failed) {
-    auto worker =
-        RankWorker::Create(*rank.device, *rank.model, *rank.group, limits_, pool_pages_,
-                           {.logits = logits_.data(), .last_tokens = last_tokens_.data()});
+    auto worker = MakeWorker(rank);
     if (worker.ok()) {
       rank.worker = std::move(worker).value();
     } else {
@@ -163,12 +209,14 @@ void LocalExecutor::RankMain(Rank& rank, const weights::Checkpoint& checkpoint) 
 
 void LocalExecutor::ServeSteps(Rank& rank) {
   for (uint64_t step = 0;; ++step) {
+    while (submitted_.load(std::memory_order_acquire) <= step && rank.worker->UseIdleTime()) {
+    }
     AwaitAbove(submitted_, step);
     if (step >= stop_at_.load()) return;
     const size_t entry = step % kMaxInFlight;
     StepResult& result = results_[entry];
     const int64_t begin_ns = NowNs();
-    rank.worker->Run(plans_[entry], result.rows);
+    rank.worker->Run(plans_[entry], result);
     if (rank.index != 0) continue;
     result.device_ns = NowNs() - begin_ns;
     if (rank.group->poisoned()) {
@@ -200,7 +248,9 @@ StepResult LocalExecutor::WaitOldest() {
        done = completed_.load(std::memory_order_acquire)) {
     completed_.wait(done, std::memory_order_acquire);
   }
-  return std::move(results_[num_taken_++ % kMaxInFlight]);
+  StepResult& result = results_[num_taken_++ % kMaxInFlight];
+  ranks_[0]->worker->Finish(result);
+  return std::move(result);
 }
 
 const models::ModelFacts& LocalExecutor::facts() const { return ranks_[0]->model->facts(); }

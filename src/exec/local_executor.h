@@ -17,13 +17,19 @@
 #include "base/thread.h"
 #include "core/step_executor.h"
 #include "exec/pool_plan.h"
-#include "exec/rank_worker.h"
+#include "exec/staged_step.h"
+#include "exec/worker.h"
 #include "models/registry.h"
 
 namespace hayate::exec {
 
 struct ExecutorOptions {
-  int num_ranks = 1;  // CPU: threads
+  DeviceKind device = DeviceKind::kCpu;
+  int num_ranks = 1;  // CPU: threads; CUDA: devices 0, 1, …
+  // CUDA: share of a device's free memory to take, for weights, pools and everything else.
+  double memory_fraction = 0.9;
+  // CUDA: decode steps of at most this many rows are replayed as graphs.
+  int32_t max_graph_rows = 256;
   ops::MatmulPrecision precision = ops::MatmulPrecision::kFast;
   DType kv_dtype = DType::kF16;
   int32_t page_tokens = 32;
@@ -31,7 +37,8 @@ struct ExecutorOptions {
   int32_t max_running = 64;
   int32_t max_step_tokens = 0;  // of one plan
   int32_t max_step_logits = 0;  // of one plan
-  // Tokens of the KV pool; 0: as many as `pool_budget_bytes` (all ranks together) holds.
+  // Tokens of the KV pool; 0: as many as `pool_budget_bytes` (all ranks together) holds, or on CUDA
+  // what is left of the device's memory.
   int64_t total_tokens = 0;
   int64_t pool_budget_bytes = 0;
   std::function<void(int64_t done, int64_t total)> progress;  // bytes read by rank 0, on its thread
@@ -62,7 +69,11 @@ class LocalExecutor final : public StepExecutor {
   explicit LocalExecutor(const ExecutorOptions& options);
   Status Start(const weights::Checkpoint& checkpoint);
   Status SizePools();
+  StepLimits LimitsFor(int64_t longest_sequence) const;
+  int64_t PoolBudgetPerRank() const;
   void RankMain(Rank& rank, const weights::Checkpoint& checkpoint);
+  Status LoadRank(Rank& rank, const weights::Checkpoint& checkpoint);
+  Result<std::unique_ptr<Worker>> MakeWorker(Rank& rank);
   void ServeSteps(Rank& rank);
 
   ExecutorOptions options_;
@@ -78,7 +89,7 @@ class LocalExecutor final : public StepExecutor {
   uint64_t num_taken_ = 0;  // engine thread alone
   // Release by the engine thread in Submit, acquire by the ranks: publishes plans_.
   std::atomic<uint64_t> submitted_{0};
-  // Release by rank 0 after the step's last barrier, acquire in WaitOldest: publishes results_.
+  // Release by rank 0 once its worker ran the step, acquire in WaitOldest: publishes results_.
   std::atomic<uint64_t> completed_{0};
   // Ranks carry out steps below it and then leave. Set before the wake-up in the destructor.
   std::atomic<uint64_t> stop_at_{~uint64_t{0}};

@@ -39,7 +39,7 @@ RankWorker::RankWorker(models::Model& model, comm::Group& group, const StepLimit
                 .max_slots = limits.max_rows,
                 .vocab_size = model.facts().vocab_size}) {}
 
-void RankWorker::Run(const StepPlan& plan, std::span<RowResult> results) {
+void RankWorker::Run(const StepPlan& plan, StepResult& result) {
   tables_.Apply(plan);
   sampler_.Apply(plan);
   CopyPages(plan);
@@ -50,7 +50,7 @@ void RankWorker::Run(const StepPlan& plan, std::span<RowResult> results) {
   // Each rank wrote its slice of the vocabulary; a sampler needs the whole row.
   group_.Barrier(stream_);
   if (!group_.poisoned()) {
-    sampler_.Run(stream_, workspace_, plan, staged_, results, shared_.last_tokens);
+    sampler_.Run(stream_, workspace_, plan, staged_, result.rows, shared_.last_tokens);
   }
   // The next step reads last_tokens and writes logits.
   group_.Barrier(stream_);

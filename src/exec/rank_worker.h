@@ -1,6 +1,6 @@
 #pragma once
-// One rank at work: its device, its shard of the model, its pools, and the carrying out of plans.
-// Made and used on the rank's own thread.
+// A rank that computes a step in the call (CPU). Made and used on the rank's own thread; all ranks
+// of the process share the logits and last tokens, and meet in the group's barriers.
 
 #include <cstdint>
 #include <memory>
@@ -14,6 +14,7 @@
 #include "exec/slot_sampler.h"
 #include "exec/slot_tables.h"
 #include "exec/staged_step.h"
+#include "exec/worker.h"
 #include "models/model.h"
 #include "tensor/buffer.h"
 #include "tensor/workspace.h"
@@ -27,7 +28,7 @@ struct SharedStep {
   int32_t* last_tokens = nullptr;  // [max_slots]
 };
 
-class RankWorker {
+class RankWorker final : public Worker {
  public:
   // Allocates pools (`pool_pages` per group), workspace and tables. The model, device and group
   // outlive the worker.
@@ -36,9 +37,11 @@ class RankWorker {
                                                     std::span<const int32_t> pool_pages,
                                                     SharedStep shared);
 
-  // Carries out one step. All ranks call it with equal plans; each fills the results of the rows
-  // whose slots it owns. On return every rank has finished the step.
-  void Run(const StepPlan& plan, std::span<RowResult> results);
+  // Each rank fills the results of the rows whose slots it owns. On return every rank has finished
+  // the step.
+  void Run(const StepPlan& plan, StepResult& result) override;
+  void Finish(StepResult&) override {}
+  bool UseIdleTime() override { return false; }
 
  private:
   RankWorker(models::Model& model, comm::Group& group, const StepLimits& limits, SharedStep shared,

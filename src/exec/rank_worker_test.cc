@@ -75,26 +75,28 @@ class HalfAGroup : public ::testing::Test {
 
 TEST_F(HalfAGroup, APoisonedGroupEndsTheStepWithoutDrawing) {
   groups_[1]->Poison();  // the other rank never comes
-  std::vector<RowResult> results(1);
-  worker_->Run(PlanOfOneRow(), results);
-  EXPECT_TRUE(results[0].tokens.empty());
+  StepResult result;
+  result.rows.resize(1);
+  worker_->Run(PlanOfOneRow(), result);
+  EXPECT_TRUE(result.rows[0].tokens.empty());
   EXPECT_EQ(last_tokens_[0], -1);
 }
 
 TEST_F(HalfAGroup, DrawsOnceBothRanksWroteTheirLogits) {
   CountingModel other(1);
   const std::vector<int32_t> pool_pages = {3};
-  std::vector<RowResult> results(1);
+  StepResult result;
+  result.rows.resize(1);
   NamedThread second("rank-1", [&] {
     const auto device = MakeCpuDevice(1);
     auto worker = RankWorker::Create(*device, other, *groups_[1], kLimits, pool_pages,
                                      {.logits = logits_, .last_tokens = last_tokens_})
                       .value();
-    worker->Run(PlanOfOneRow(), results);
+    worker->Run(PlanOfOneRow(), result);
   });
-  worker_->Run(PlanOfOneRow(), results);
+  worker_->Run(PlanOfOneRow(), result);
   second.Join();
-  EXPECT_EQ(results[0].tokens, std::vector<TokenId>{3});
+  EXPECT_EQ(result.rows[0].tokens, std::vector<TokenId>{3});
   EXPECT_EQ(last_tokens_[0], 3);
 }
 

@@ -62,7 +62,7 @@ class DenseModel final : public Model {
     const AttentionStep step = MakeStep(batch, workspace);
     Rows rows = TakeRows(workspace, batch.num_tokens);
     ops::Embedding(context.stream,
-                   {.out = rows.hidden, .ids = batch.token_ids, .table = weights_.embedding});
+                   {.out = rows.hidden, .ids = batch.token_ids, .table = weights_.embedding.view});
     ops::RmsNorm(context.stream, {.out = rows.normed,
                                   .x = rows.hidden,
                                   .weight = Floats(weights_.layers[0].attention_norm),

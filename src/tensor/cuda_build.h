@@ -14,7 +14,7 @@ inline constexpr bool kCudaBuild = false;
 #endif
 
 inline bool OnCuda(const Stream& stream) {
-  return kCudaBuild && stream.device->kind() == DeviceKind::kCuda;
+  return kCudaBuild && stream.device != nullptr && stream.device->kind() == DeviceKind::kCuda;
 }
 
 }  // namespace hayate

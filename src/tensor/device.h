@@ -34,6 +34,11 @@ struct Event {
   void* handle = nullptr;  // cudaEvent_t, or null on the CPU
 };
 
+// Launches recorded once and replayed as one. A handle owned by the device, freed with it.
+struct Graph {
+  void* handle = nullptr;  // cudaGraphExec_t; null where the device has no graphs
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -55,6 +60,13 @@ class Device {
   // Queues a copy between any two memories this device can reach. Host memory on either side must
   // be kPinned.
   virtual void Copy(Stream stream, void* to, const void* from, size_t bytes) = 0;
+
+  // Between the two, what this thread queues on `stream` is recorded instead of run: kernels and
+  // device copies only, with the pointers and shapes of the recording. A null graph means that the
+  // device has no graphs (CPU: what was queued has run) or failed.
+  virtual void BeginCapture(Stream stream) = 0;
+  virtual Graph EndCapture(Stream stream) = 0;
+  virtual void Launch(Graph graph, Stream stream) = 0;
 
   // Loading: copies any host memory into device memory at the full rate of the link, in order with
   // what is queued on load_stream(). `from` may be reused when it returns. The rank's thread.

@@ -86,14 +86,14 @@ class Loader {
     if (size == 0) return Buffer();
     ASSIGN_OR_RETURN(Buffer buffer,
                      Buffer::Allocate(*options_.device, static_cast<size_t>(size) * sizeof(float)));
-    float* out = reinterpret_cast<float*>(buffer.data());
-    std::vector<float> whole;
+    std::vector<float> joined, whole;
     for (const auto& [name, range] : parts) {
       ASSIGN_OR_RETURN(const ConstTensorView tensor, Tensor(name, SizeOf(name, full_size)));
       whole.resize(static_cast<size_t>(tensor.shape.num_elements()));
       weights::Dequantize(tensor, whole);
-      out = std::copy(whole.begin() + range.begin, whole.begin() + range.end, out);
+      joined.insert(joined.end(), whole.begin() + range.begin, whole.begin() + range.end);
     }
+    options_.device->Upload(buffer.data(), joined.data(), buffer.size());
     return buffer;
   }
   Result<Buffer> Norm(const std::string& name, int64_t size) {
@@ -171,9 +171,10 @@ class Loader {
 
   Status LoadEnds(DenseWeights& weights) {
     const Shape table{config_.vocab_size, hidden()};
-    ASSIGN_OR_RETURN(weights.embedding, Tensor(std::string(names_.embedding), table));
+    ASSIGN_OR_RETURN(const ConstTensorView embedding, Tensor(std::string(names_.embedding), table));
+    ASSIGN_OR_RETURN(weights.embedding, PlaceTable(*options_.device, embedding));
     ASSIGN_OR_RETURN(weights.final_norm, Norm(std::string(names_.final_norm), hidden()));
-    ConstTensorView head = weights.embedding;
+    ConstTensorView head = embedding;
     if (!config_.tied_head) {
       ASSIGN_OR_RETURN(head, Tensor(std::string(names_.head), table));
     }

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "models/config.h"
 #include "models/layers/attention.h"
+#include "models/layers/embedding_table.h"
 #include "models/layers/mlp.h"
 #include "models/registry.h"
 
@@ -20,9 +21,9 @@ struct DenseLayer {
 
 struct DenseWeights {
   AttentionShape attention;
-  Range ffn;                  // of F
-  Range vocab;                // of V: this rank's rows of the head
-  ConstTensorView embedding;  // [V, H] in the mapped file
+  Range ffn;                 // of F
+  Range vocab;               // of V: this rank's rows of the head
+  EmbeddingTable embedding;  // [V, H]
   std::vector<DenseLayer> layers;
   Buffer final_norm;  // [H] f32
   Linear head;        // [vocab.size(), H]

@@ -25,6 +25,7 @@ class CudaDevice final : public Device {
     cudaSetDevice(index_);
     cudaDeviceSynchronize();
     uploader_.reset();
+    for (const cudaGraphExec_t graph : graphs_) cudaGraphExecDestroy(graph);
     for (const cudaEvent_t event : events_) cudaEventDestroy(event);
     for (const cudaStream_t stream : streams_) cudaStreamDestroy(stream);
     if (arena_ != nullptr) cudaFree(arena_);
@@ -62,6 +63,14 @@ class CudaDevice final : public Device {
     CUDA_CHECK(this, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, AsStream(stream)));
   }
 
+  void BeginCapture(Stream stream) override {
+    CUDA_CHECK(this, cudaStreamBeginCapture(AsStream(stream), cudaStreamCaptureModeThreadLocal));
+  }
+  Graph EndCapture(Stream stream) override;
+  void Launch(Graph graph, Stream stream) override {
+    CUDA_CHECK(this, cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph.handle), AsStream(stream)));
+  }
+
   void Upload(void* to, const void* from, size_t bytes) override {
     uploader_->Upload(to, from, bytes);
   }
@@ -94,6 +103,7 @@ class CudaDevice final : public Device {
   size_t used_ = 0;
   std::vector<cudaStream_t> streams_;
   std::vector<cudaEvent_t> events_;
+  std::vector<cudaGraphExec_t> graphs_;
   Stream load_stream_;
   std::unique_ptr<Uploader> uploader_;
   mutable std::mutex mutex_;
@@ -163,6 +173,17 @@ void CudaDevice::Free(void* pointer, size_t bytes, MemoryKind kind) {
   }
   const size_t size = AlignUp(bytes, kAlignment);
   if (static_cast<std::byte*>(pointer) + size == arena_ + used_) used_ -= size;
+}
+
+Graph CudaDevice::EndCapture(Stream stream) {
+  cudaGraph_t recorded = nullptr;
+  CUDA_CHECK(this, cudaStreamEndCapture(AsStream(stream), &recorded));
+  if (recorded == nullptr) return {};
+  cudaGraphExec_t graph = nullptr;
+  CUDA_CHECK(this, cudaGraphInstantiate(&graph, recorded, 0));
+  cudaGraphDestroy(recorded);
+  if (graph != nullptr) graphs_.push_back(graph);
+  return {graph};
 }
 
 }  // namespace

@@ -1,0 +1,34 @@
+#include "app/model_options.h"
+
+#include "base/error.h"
+#include "tensor/device.h"
+
+namespace hayate::app {
+namespace {
+
+void Default(int32_t& value, int32_t fallback) {
+  if (value == 0) value = fallback;
+}
+
+}  // namespace
+
+Result<ModelOptions> WithDeviceDefaults(ModelOptions options) {
+  if (options.device == "auto") options.device = CountCudaDevices() > 0 ? "cuda" : "cpu";
+  const bool cuda = options.device == "cuda";
+  if (options.kv_cache_dtype == "auto") {
+    options.kv_cache_dtype = !cuda ? "f16" : options.precision == "exact" ? "f32" : "bf16";
+  }
+  if (options.kv_cache_dtype == (cuda ? "int8" : "fp8_e4m3")) {
+    return Error(ErrorCode::kInvalidArgument, "--kv-cache-dtype {} is for --device {}",
+                 options.kv_cache_dtype, cuda ? "cpu" : "cuda");
+  }
+  Default(options.page_size, cuda ? 64 : 32);
+  Default(options.max_running_requests, cuda ? 256 : 64);
+  Default(options.chunked_prefill_size, cuda ? 8192 : 512);
+  Default(options.cuda_graph_max_bs, options.max_running_requests);
+  if (options.disable_cuda_graph) options.cuda_graph_max_bs = 0;
+  if (options.mem_fraction_static == 0.0) options.mem_fraction_static = cuda ? 0.88 : 0.25;
+  return options;
+}
+
+}  // namespace hayate::app

@@ -1,0 +1,373 @@
+#include "exec/queued_worker.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/align.h"
+#include "base/check.h"
+#include "base/error.h"
+#include "ops/step_inputs/step_inputs.h"
+
+namespace hayate::exec {
+namespace {
+
+int64_t NowNs() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+size_t ResultBytes(int32_t max_logits) {
+  constexpr size_t kTop = ops::kMaxTopLogprobs * (sizeof(int32_t) + sizeof(float));
+  return static_cast<size_t>(max_logits) * (sizeof(ops::SampledToken) + kTop);
+}
+
+size_t EntriesOf(const StepLimits& limits) {
+  return static_cast<size_t>(limits.max_rows) * static_cast<size_t>(limits.max_slot_pages) *
+         static_cast<size_t>(limits.num_groups);
+}
+
+size_t TableInts(const StepLimits& limits) {
+  return (static_cast<size_t>(limits.max_rows) + 1) * static_cast<size_t>(limits.max_slot_pages);
+}
+
+size_t StageBytes(const StepLimits& limits) {
+  const auto tokens = static_cast<size_t>(limits.max_tokens);
+  const auto rows = static_cast<size_t>(limits.max_rows);
+  const size_t ints = 3 * tokens + 3 * (rows + 1) + static_cast<size_t>(limits.max_logits);
+  // No slot's answer is longer than its table.
+  const int64_t outputs = int64_t{limits.max_rows} * limits.max_slot_pages * limits.page_tokens;
+  constexpr size_t kPadding = 16 * 256;
+  return ints * sizeof(int32_t) + EntriesOf(limits) * sizeof(ops::PageEntry) +
+         SamplerStage::MaxBytes(limits.max_rows, limits.max_logits, outputs) + kPadding;
+}
+
+int64_t WorkspaceBytes(const models::Model& model, const StepLimits& limits) {
+  return model.workspace_bytes(limits.max_tokens, limits.max_logits);
+}
+
+// Few sizes, so that all are captured soon; close enough that padding costs little: at most an
+// eighth of the rows from 64 on.
+std::vector<int32_t> GraphSizes(int32_t max_rows) {
+  std::vector<int32_t> sizes;
+  for (int32_t size = 1; size < max_rows; size += size < 4     ? size
+                                                  : size < 32  ? 4
+                                                  : size < 128 ? 8
+                                                  : size < 256 ? 16
+                                                               : 32) {
+    sizes.push_back(size);
+  }
+  if (max_rows > 0) sizes.push_back(max_rows);
+  return sizes;
+}
+
+template <typename T>
+T* As(const Buffer& buffer) {
+  return reinterpret_cast<T*>(buffer.data());
+}
+
+}  // namespace
+
+int64_t QueuedWorker::FixedBytes(const models::Model& model, const StepLimits& limits) {
+  const int64_t vocab = model.facts().vocab_size;
+  constexpr int64_t kRounding = 64 * 512;
+  return WorkspaceBytes(model, limits) + static_cast<int64_t>(StageBytes(limits)) +
+         static_cast<int64_t>(ResultBytes(limits.max_logits)) +
+         static_cast<int64_t>(sizeof(int32_t)) *
+             (static_cast<int64_t>(TableInts(limits)) * limits.num_groups + limits.max_rows +
+              limits.max_rows * vocab + limits.max_logits * vocab) +
+         kRounding;
+}
+
+Result<std::unique_ptr<QueuedWorker>> QueuedWorker::Create(Device& device, models::Model& model,
+                                                           comm::Group& group,
+                                                           const Options& options,
+                                                           std::span<const int32_t> pool_pages) {
+  if (model.facts().vocab_size > ops::kMaxSamplerVocab) {
+    return Error(ErrorCode::kUnsupported,
+                 "a vocabulary of {} tokens; the sampler of {} takes at most {}",
+                 model.facts().vocab_size, device.name(), ops::kMaxSamplerVocab);
+  }
+  auto worker = std::unique_ptr<QueuedWorker>(new QueuedWorker(device, model, group, options));
+  RETURN_IF_ERROR(worker->Allocate(pool_pages));
+  RETURN_IF_ERROR(worker->WarmUp());
+  return worker;
+}
+
+QueuedWorker::QueuedWorker(Device& device, models::Model& model, comm::Group& group,
+                           const Options& options)
+    : device_(device),
+      model_(model),
+      group_(group),
+      options_(options),
+      stream_(device.NewStream()),
+      workspace_(Buffer()),
+      tables_(options.limits.num_groups, options.limits.max_rows, options.limits.max_slot_pages),
+      sampler_(options.limits.max_rows, model.facts().vocab_size),
+      graph_rows_(GraphSizes(std::min(options.max_graph_rows, options.limits.max_rows))),
+      graphs_(graph_rows_.size()) {}
+
+Status QueuedWorker::Allocate(std::span<const int32_t> pool_pages) {
+  const StepLimits& limits = options_.limits;
+  const auto vocab = static_cast<size_t>(model_.facts().vocab_size);
+  const auto take = [&](size_t bytes) { return Buffer::Allocate(device_, bytes); };
+  ASSIGN_OR_RETURN(Buffer workspace, take(static_cast<size_t>(WorkspaceBytes(model_, limits))));
+  workspace_ = Workspace(std::move(workspace));
+  ASSIGN_OR_RETURN(stage_, StepStage::Create(device_, StageBytes(limits)));
+  const auto rows = static_cast<size_t>(limits.max_rows);
+  ASSIGN_OR_RETURN(last_tokens_, take(rows * sizeof(int32_t)));
+  ASSIGN_OR_RETURN(counts_, take(rows * vocab * sizeof(int32_t)));
+  ASSIGN_OR_RETURN(logits_, take(static_cast<size_t>(limits.max_logits) * vocab * sizeof(float)));
+  ASSIGN_OR_RETURN(results_, take(ResultBytes(limits.max_logits)));
+  for (Flight& flight : flights_) {
+    ASSIGN_OR_RETURN(flight.results, Buffer::Allocate(device_, ResultBytes(limits.max_logits),
+                                                      MemoryKind::kPinned));
+    flight.done = device_.NewEvent();
+  }
+  // Every entry names the scratch page until a plan says otherwise; the last row is the padding's.
+  static_assert(kScratchPage.value == 0);
+  const std::vector<int32_t> scratch(TableInts(limits), kScratchPage.value);
+  for (int group = 0; group < limits.num_groups; ++group) {
+    ASSIGN_OR_RETURN(Buffer table, take(scratch.size() * sizeof(int32_t)));
+    device_.Upload(table.data(), scratch.data(), table.size());
+    device_tables_.push_back(std::move(table));
+  }
+  const std::vector<int32_t> zeros(rows, 0);
+  device_.Upload(last_tokens_.data(), zeros.data(), last_tokens_.size());
+  rows_.resize(static_cast<size_t>(limits.num_groups));
+  for (size_t g = 0; g < pool_pages.size(); ++g) {
+    const int64_t bytes = pool_pages[g] * model_.page_bytes(static_cast<int>(g));
+    ASSIGN_OR_RETURN(Buffer pool, take(static_cast<size_t>(bytes)));
+    pool_bases_.push_back(pool.data());
+    pools_.push_back(std::move(pool));
+  }
+  device_.FinishLoading();
+  return device_.status();
+}
+
+// Kernels are loaded and libraries are set up at their first use, which a capture does not allow.
+Status QueuedWorker::WarmUp() {
+  const Shape shape{.num_tokens = 1, .num_rows = 1, .num_logits = 1};
+  stage_.Begin(0);
+  BatchArrays arrays = TakeArrays(shape);
+  FillPadding(StepPlan(), shape, arrays);
+  stage_.Send(stream_);
+  RunModel(MakeBatch(shape, arrays));
+  device_.Record(flights_[0].done, stream_);
+  device_.Synchronize(flights_[0].done);
+  return device_.status();
+}
+
+void QueuedWorker::Run(const StepPlan& plan, StepResult&) {
+  const size_t side = num_run_++ % StepStage::kNumSides;
+  Flight& flight = flights_[side];
+  flight.queued_ns = NowNs();
+  tables_.Apply(plan);
+  sampler_.Apply(plan);
+
+  const Shape shape = ShapeOf(plan);
+  stage_.Begin(static_cast<int>(side));
+  BatchArrays arrays = TakeArrays(shape);
+  Staged<int32_t> late_slots = stage_.Take<int32_t>(static_cast<size_t>(plan.num_tokens));
+  FillArrays(plan, arrays, late_slots);
+  FillPadding(plan, shape, arrays);
+  ops::StepInputsArgs inputs = {.num_tokens = plan.num_tokens,
+                                .late_slots = late_slots.device,
+                                .last_tokens = As<int32_t>(last_tokens_),
+                                .token_ids = arrays.token_ids.device};
+  PutPageEntries(plan, inputs);
+  ops::SampleRowsArgs draws;
+  ops::StartCountsArgs starts;
+  sampler_.Write(plan, stage_, draws, starts, flight.sampled);
+  draws.logits = As<float>(logits_);
+  draws.state = {.last_tokens = As<int32_t>(last_tokens_), .counts = As<int32_t>(counts_)};
+  starts.state = draws.state;
+  SetResults(draws);
+
+  stage_.Send(stream_);
+  if (starts.num_starts > 0) ops::StartCounts(stream_, starts);
+  ops::PrepareStepInputs(stream_, inputs);
+  CopyPages(plan);
+  Forward(shape, MakeBatch(shape, arrays));
+  if (draws.num_rows > 0) ops::SampleRows(stream_, draws);
+  const size_t bytes = flight.sampled.has_top
+                           ? results_.size()
+                           : static_cast<size_t>(draws.num_rows) * sizeof(ops::SampledToken);
+  device_.Copy(stream_, flight.results.data(), results_.data(), bytes);
+  device_.Record(flight.done, stream_);
+}
+
+void QueuedWorker::Finish(StepResult& result) {
+  Flight& flight = flights_[num_finished_++ % StepStage::kNumSides];
+  device_.Synchronize(flight.done);
+  const int64_t now = NowNs();
+  result.device_ns = now - std::max(flight.queued_ns, last_finished_ns_);
+  last_finished_ns_ = now;
+  result.status = device_.status();
+  if (!result.status.ok()) return;
+  const auto max_logits = static_cast<size_t>(options_.limits.max_logits);
+  const std::byte* base = flight.results.data();
+  const std::byte* top = base + max_logits * sizeof(ops::SampledToken);
+  ReadResults(
+      flight.sampled, reinterpret_cast<const ops::SampledToken*>(base),
+      reinterpret_cast<const int32_t*>(top),
+      reinterpret_cast<const float*>(top + max_logits * ops::kMaxTopLogprobs * sizeof(int32_t)),
+      result);
+}
+
+void QueuedWorker::SetResults(ops::SampleRowsArgs& args) const {
+  const auto max_logits = static_cast<size_t>(options_.limits.max_logits);
+  std::byte* top = results_.data() + max_logits * sizeof(ops::SampledToken);
+  args.results = As<ops::SampledToken>(results_);
+  args.top_ids = reinterpret_cast<int32_t*>(top);
+  args.top_logprobs =
+      reinterpret_cast<float*>(top + max_logits * ops::kMaxTopLogprobs * sizeof(int32_t));
+}
+
+QueuedWorker::Shape QueuedWorker::ShapeOf(const StepPlan& plan) const {
+  const auto num_rows = static_cast<int32_t>(plan.rows.size());
+  bool decode = true;
+  Shape shape{.num_tokens = plan.num_tokens, .num_rows = num_rows};
+  for (const StepRow& row : plan.rows) {
+    shape.num_logits += row.num_scored + (row.samples ? 1 : 0);
+    decode &= row.num_tokens() == 1 && row.samples && row.num_scored == 0;
+  }
+  if (!decode || graph_rows_.empty() || num_rows > graph_rows_.back()) return shape;
+  const int32_t padded = *std::ranges::lower_bound(graph_rows_, num_rows);
+  return {padded, padded, padded, true};
+}
+
+QueuedWorker::BatchArrays QueuedWorker::TakeArrays(const Shape& shape) {
+  const auto tokens = static_cast<size_t>(shape.num_tokens);
+  const auto rows = static_cast<size_t>(shape.num_rows);
+  CHECK_LE(shape.num_rows, options_.limits.max_rows);
+  CHECK_LE(shape.num_tokens, options_.limits.max_tokens);
+  CHECK_LE(shape.num_logits, options_.limits.max_logits);
+  return {.token_ids = stage_.Take<int32_t>(tokens),
+          .positions = stage_.Take<int32_t>(tokens),
+          .q_begin = stage_.Take<int32_t>(rows + 1),
+          .kv_len = stage_.Take<int32_t>(rows),
+          .table_row = stage_.Take<int32_t>(rows),
+          .logits_index = stage_.Take<int32_t>(static_cast<size_t>(shape.num_logits))};
+}
+
+void QueuedWorker::FillArrays(const StepPlan& plan, BatchArrays& arrays,
+                              Staged<int32_t>& late_slots) const {
+  size_t token = 0, logits = 0;
+  for (size_t r = 0; r < plan.rows.size(); ++r) {
+    const StepRow& row = plan.rows[r];
+    const bool late = row.first_token == kLateToken;
+    DCHECK(!late || row.num_tokens() == 1) << row.slot;
+    const auto first = static_cast<int32_t>(token);
+    arrays.q_begin.host[r] = first;
+    arrays.kv_len.host[r] = row.end;
+    arrays.table_row.host[r] = row.slot.value;
+    for (int32_t position = row.begin; position < row.end; ++position, ++token) {
+      arrays.positions.host[token] = position;
+      late_slots.host[token] = late ? row.slot.value : -1;
+      arrays.token_ids.host[token] =
+          late ? 0 : plan.tokens[static_cast<size_t>(row.first_token + position - row.begin)];
+    }
+    for (int32_t i = 0; i < row.num_scored; ++i) {
+      arrays.logits_index.host[logits++] = first + row.score_begin - row.begin + i;
+    }
+    if (row.samples) arrays.logits_index.host[logits++] = static_cast<int32_t>(token) - 1;
+  }
+  CHECK_EQ(static_cast<int32_t>(token), plan.num_tokens);
+}
+
+// Rows, tokens and logits beyond the plan's: token 0 at position 0 of the scratch page.
+void QueuedWorker::FillPadding(const StepPlan& plan, const Shape& shape,
+                               BatchArrays& arrays) const {
+  const int32_t added = shape.num_rows - static_cast<int32_t>(plan.rows.size());
+  for (int32_t i = 0; i < added; ++i) {
+    const auto r = plan.rows.size() + static_cast<size_t>(i);
+    const int32_t token = plan.num_tokens + i;
+    arrays.token_ids.host[static_cast<size_t>(token)] = 0;
+    arrays.positions.host[static_cast<size_t>(token)] = 0;
+    arrays.q_begin.host[r] = token;
+    arrays.kv_len.host[r] = 1;
+    arrays.table_row.host[r] = options_.limits.max_rows;
+    arrays.logits_index.host[arrays.logits_index.host.size() - static_cast<size_t>(added - i)] =
+        token;
+  }
+  arrays.q_begin.host[static_cast<size_t>(shape.num_rows)] = shape.num_tokens;
+}
+
+// Takes every value from the host's table, so an entry that a plan changes twice is sent twice with
+// its last value.
+void QueuedWorker::PutPageEntries(const StepPlan& plan, ops::StepInputsArgs& inputs) {
+  Staged<ops::PageEntry> entries = stage_.Take<ops::PageEntry>(plan.page_updates.size());
+  for (size_t i = 0; i < plan.page_updates.size(); ++i) {
+    const PageUpdate& update = plan.page_updates[i];
+    const int32_t page = tables_.Pages(update.group, update.slot, update.index + 1).back();
+    entries.host[i] = {.table = update.group,
+                       .index = update.slot.value * options_.limits.max_slot_pages + update.index,
+                       .page = std::max(page, kScratchPage.value)};
+  }
+  inputs.num_entries = static_cast<int32_t>(entries.host.size());
+  inputs.entries = entries.device;
+  for (size_t g = 0; g < device_tables_.size(); ++g) {
+    inputs.tables[g] = As<int32_t>(device_tables_[g]);
+  }
+}
+
+models::ForwardBatch QueuedWorker::MakeBatch(const Shape& shape, const BatchArrays& arrays) {
+  for (size_t g = 0; g < rows_.size(); ++g) {
+    rows_[g] = {.num_rows = shape.num_rows,
+                .q_begin = arrays.q_begin.device,
+                .kv_len = arrays.kv_len.device,
+                .page_table = As<int32_t>(device_tables_[g]),
+                .page_table_stride = options_.limits.max_slot_pages,
+                .table_row = arrays.table_row.device};
+  }
+  return {.num_tokens = shape.num_tokens,
+          .token_ids = arrays.token_ids.device,
+          .positions = arrays.positions.device,
+          .rows = rows_,
+          .num_logits = shape.num_logits,
+          .logits_index = arrays.logits_index.device,
+          .logits = As<float>(logits_)};
+}
+
+void QueuedWorker::CopyPages(const StepPlan& plan) {
+  for (const PageCopy& copy : plan.copies) {
+    const int64_t bytes = model_.page_bytes(copy.group);
+    std::byte* base = pool_bases_[static_cast<size_t>(copy.group)];
+    device_.Copy(stream_, base + copy.to.value * bytes, base + copy.from.value * bytes,
+                 static_cast<size_t>(bytes));
+  }
+}
+
+void QueuedWorker::Forward(const Shape& shape, const models::ForwardBatch& batch) {
+  if (shape.captured) {
+    const auto size = static_cast<size_t>(std::ranges::lower_bound(graph_rows_, shape.num_rows) -
+                                          graph_rows_.begin());
+    if (graphs_[size].handle != nullptr) return device_.Launch(graphs_[size], stream_);
+  }
+  RunModel(batch);
+}
+
+void QueuedWorker::RunModel(const models::ForwardBatch& batch) {
+  model_.Forward(
+      batch, {.stream = stream_, .workspace = &workspace_, .group = &group_, .pools = pool_bases_});
+}
+
+// The largest first: they serve the most load.
+bool QueuedWorker::UseIdleTime() {
+  if (device_.kind() == DeviceKind::kCpu || next_capture_ == graph_rows_.size()) return false;
+  const size_t size = graph_rows_.size() - 1 - next_capture_++;
+  graphs_[size] = Capture(graph_rows_[size]);
+  return next_capture_ < graph_rows_.size();
+}
+
+Graph QueuedWorker::Capture(int32_t num_rows) {
+  const Shape shape{num_rows, num_rows, num_rows, true};
+  // Addresses alone matter; nothing is written or sent.
+  stage_.Begin(0);
+  const models::ForwardBatch batch = MakeBatch(shape, TakeArrays(shape));
+  device_.BeginCapture(stream_);
+  RunModel(batch);
+  return device_.EndCapture(stream_);
+}
+
+}  // namespace hayate::exec

@@ -1,0 +1,117 @@
+#pragma once
+// One rank whose device works off a queue (CUDA; on a CPU device it runs as it is queued, which is
+// how its tests run everywhere). A step is
+//
+//   stage → one copy to the device → step inputs, page copies → forward → sample → one copy back
+//
+// and nothing of it waits for the device: step k + 1 is queued while k runs. The tokens of k stay
+// on the device for k + 1; the engine's thread waits for the copy back. Steps of decode rows alone
+// are padded to one of a few sizes and replayed as a graph that was captured for that size.
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "comm/group.h"
+#include "exec/sampler_stage.h"
+#include "exec/slot_tables.h"
+#include "exec/staged_step.h"
+#include "exec/step_stage.h"
+#include "exec/worker.h"
+#include "models/model.h"
+#include "ops/step_inputs/step_inputs.h"
+#include "tensor/buffer.h"
+#include "tensor/workspace.h"
+
+namespace hayate::exec {
+
+class QueuedWorker final : public Worker {
+ public:
+  struct Options {
+    StepLimits limits;
+    // Steps of at most this many rows are padded and captured; 0: none.
+    int32_t max_graph_rows = 0;
+  };
+  // Allocates pools (`pool_pages` per group), workspace, tables and results, and runs the model
+  // once over a padding row. The model, device and group outlive the worker. On the rank's thread.
+  static Result<std::unique_ptr<QueuedWorker>> Create(Device& device, models::Model& model,
+                                                      comm::Group& group, const Options& options,
+                                                      std::span<const int32_t> pool_pages);
+  // Device memory that Create takes besides the pools.
+  static int64_t FixedBytes(const models::Model& model, const StepLimits& limits);
+
+  void Run(const StepPlan& plan, StepResult& result) override;
+  void Finish(StepResult& result) override;
+  bool UseIdleTime() override;
+
+ private:
+  // What a forward pass is padded to. A graph belongs to one shape.
+  struct Shape {
+    int32_t num_tokens = 0;
+    int32_t num_rows = 0;
+    int32_t num_logits = 0;
+    bool captured = false;
+  };
+  // The arrays of a ForwardBatch, at addresses that depend on the shape alone.
+  struct BatchArrays {
+    Staged<int32_t> token_ids, positions;  // [T]
+    Staged<int32_t> q_begin;               // [R + 1]
+    Staged<int32_t> kv_len, table_row;     // [R]
+    Staged<int32_t> logits_index;          // [L]
+  };
+  struct Flight {
+    SampledStep sampled;
+    Buffer results;  // pinned: what `results_` holds after the step
+    Event done;
+    int64_t queued_ns = 0;
+  };
+
+  QueuedWorker(Device& device, models::Model& model, comm::Group& group, const Options& options);
+  Status Allocate(std::span<const int32_t> pool_pages);
+  Status WarmUp();
+
+  Shape ShapeOf(const StepPlan& plan) const;
+  BatchArrays TakeArrays(const Shape& shape);
+  void FillArrays(const StepPlan& plan, BatchArrays& arrays, Staged<int32_t>& late_slots) const;
+  void FillPadding(const StepPlan& plan, const Shape& shape, BatchArrays& arrays) const;
+  void PutPageEntries(const StepPlan& plan, ops::StepInputsArgs& inputs);
+  models::ForwardBatch MakeBatch(const Shape& shape, const BatchArrays& arrays);
+  void CopyPages(const StepPlan& plan);
+  void Forward(const Shape& shape, const models::ForwardBatch& batch);
+  void RunModel(const models::ForwardBatch& batch);
+  Graph Capture(int32_t num_rows);
+  void SetResults(ops::SampleRowsArgs& args) const;
+
+  Device& device_;
+  models::Model& model_;
+  comm::Group& group_;
+  const Options options_;
+  Stream stream_;
+  Workspace workspace_;
+  std::vector<Buffer> pools_;           // per cache group
+  std::vector<std::byte*> pool_bases_;  // per cache group
+  SlotTables tables_;                   // the host's copy of device_tables_
+  std::vector<Buffer> device_tables_;   // per cache group [max_rows + 1, max_slot_pages]
+  SamplerStage sampler_;
+  StepStage stage_;
+  Buffer last_tokens_;  // [max_rows]
+  Buffer counts_;       // [max_rows, V]
+  Buffer logits_;       // [max_logits, V] f32
+  Buffer results_;      // tokens, then top ids, then top log-probabilities of [max_logits] rows
+  std::vector<ops::AttentionRows> rows_;  // per cache group
+
+  std::vector<int32_t> graph_rows_;  // sizes to pad to, ascending
+  std::vector<Graph> graphs_;        // of those sizes; null until captured
+  size_t next_capture_ = 0;          // sizes below it have been captured
+
+  std::array<Flight, StepStage::kNumSides> flights_;
+  uint64_t num_run_ = 0;          // rank's thread
+  uint64_t num_finished_ = 0;     // engine's thread
+  int64_t last_finished_ns_ = 0;  // engine's thread
+};
+
+}  // namespace hayate::exec

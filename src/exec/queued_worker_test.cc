@@ -1,0 +1,221 @@
+#include "exec/queued_worker.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+
+#include "base/align.h"
+#include "base/rng.h"
+#include "exec/rank_worker.h"
+
+namespace hayate::exec {
+namespace {
+
+constexpr int32_t kVocab = 40;
+constexpr StepLimits kLimits = {.max_rows = 5,
+                                .max_tokens = 24,
+                                .max_logits = 24,
+                                .page_tokens = 4,
+                                .max_slot_pages = 6,
+                                .num_groups = 2};
+constexpr int32_t kPoolPages = 1 + kLimits.max_rows * kLimits.max_slot_pages;
+
+// Keeps its tokens in the pages of both groups and derives a row's logits from all it finds there
+// again, so a wrong page, position or token shows in the results.
+class RememberingModel final : public models::Model {
+ public:
+  RememberingModel() {
+    facts_.vocab_size = kVocab;
+    layout_ = {.page_tokens = kLimits.page_tokens};
+    for (int g = 0; g < kLimits.num_groups; ++g) {
+      layout_.groups.push_back({.name = "kv", .page_bytes = page_bytes(g)});
+    }
+  }
+  const models::ModelFacts& facts() const override { return facts_; }
+  const CacheLayout& cache_layout() const override { return layout_; }
+  int64_t page_bytes(int) const override { return kLimits.page_tokens * sizeof(int32_t); }
+  int64_t workspace_bytes(int64_t, int64_t) const override { return 1024; }
+  int64_t weight_bytes() const override { return 0; }
+
+  void Forward(const models::ForwardBatch& batch, const models::ForwardContext& context) override {
+    std::vector<uint64_t> digests;  // of every token's context
+    for (int32_t r = 0; r < batch.rows[0].num_rows; ++r) {
+      const int32_t begin = batch.rows[0].q_begin[r], end = batch.rows[0].q_begin[r + 1];
+      EXPECT_EQ(batch.positions[end - 1] + 1, batch.rows[0].kv_len[r]);
+      for (int32_t t = begin; t < end; ++t) {
+        uint64_t digest = 0;
+        for (int g = 0; g < kLimits.num_groups; ++g) {
+          *Cell(batch, context, g, r, batch.positions[t]) = batch.token_ids[t] + g;
+          for (int32_t p = 0; p <= batch.positions[t]; ++p) {
+            digest = digest * 31 + static_cast<uint64_t>(*Cell(batch, context, g, r, p));
+          }
+        }
+        digests.push_back(digest);
+      }
+    }
+    for (int32_t i = 0; i < batch.num_logits; ++i) {
+      Rng rng(digests[static_cast<size_t>(batch.logits_index[i])]);
+      for (int32_t v = 0; v < kVocab; ++v) batch.logits[i * kVocab + v] = 3 * rng.NextNormal();
+    }
+  }
+
+ private:
+  static int32_t* Cell(const models::ForwardBatch& batch, const models::ForwardContext& context,
+                       int group, int32_t row, int32_t position) {
+    const auto g = static_cast<size_t>(group);
+    const int32_t page = batch.rows[g].PagesOf(row)[position / kLimits.page_tokens];
+    EXPECT_GE(page, 0);
+    return reinterpret_cast<int32_t*>(context.pools[g]) + page * kLimits.page_tokens +
+           position % kLimits.page_tokens;
+  }
+
+  models::ModelFacts facts_;
+  CacheLayout layout_;
+};
+
+// Plans of slots that start, are fed their prompts in chunks, and decode with late tokens.
+class RandomPlans {
+ public:
+  explicit RandomPlans(uint64_t seed) : rng_(seed), slots_(kLimits.max_rows) {}
+
+  StepPlan Next() {
+    StepPlan plan;
+    plan.step = step_++;
+    for (int32_t s = 0; s < kLimits.max_rows; ++s) {
+      Slot& slot = slots_[static_cast<size_t>(s)];
+      if (rng_.Below(4) == 0) continue;  // sits this step out
+      if (slot.length == slot.end) Start(s, plan);
+      AddRow(s, plan);
+    }
+    return plan;
+  }
+
+ private:
+  struct Slot {
+    int32_t length = 0, prompt = 0, end = 0;  // positions computed, of the prompt, in all
+    bool scores = false;
+  };
+
+  void Start(int32_t s, StepPlan& plan) {
+    Slot& slot = slots_[static_cast<size_t>(s)];
+    constexpr int32_t kLongest = kLimits.max_slot_pages * kLimits.page_tokens;
+    slot = {.prompt = 1 + static_cast<int32_t>(rng_.Below(12)), .scores = rng_.Below(3) == 0};
+    slot.end = slot.prompt + static_cast<int32_t>(rng_.Below(kLongest - 12));
+    SlotStart start{.slot = {s}, .prompt_length = slot.prompt};
+    start.sampling.temperature = rng_.Below(2) == 0 ? 0.0f : 0.9f;
+    start.sampling.top_k = static_cast<int32_t>(rng_.Below(6));
+    start.sampling.frequency_penalty = rng_.Below(2) == 0 ? 0.0f : 0.7f;
+    start.sampling.seed = rng_.NextU64();
+    start.sampling.min_new_tokens = static_cast<int32_t>(rng_.Below(3));
+    start.sampling.stop_token_ids = {1, 2, 3};
+    if (rng_.Below(2) == 0) start.sampling.logit_bias = {{4, 2.5f}, {9, -1.0f}};
+    start.logprobs.enabled = rng_.Below(2) == 0;
+    start.logprobs.num_top = static_cast<int32_t>(rng_.Below(4));
+    if (rng_.Below(2) == 0) start.outputs = {5, 5, 6};
+    plan.starts.push_back(start);
+    for (int32_t g = 0; g < kLimits.num_groups; ++g) {
+      for (int32_t i = 0; i < kLimits.max_slot_pages; ++i) {
+        const int32_t page = 1 + s * kLimits.max_slot_pages + (i + g) % kLimits.max_slot_pages;
+        plan.page_updates.push_back({{s}, g, i, {page}});
+      }
+    }
+  }
+
+  void AddRow(int32_t s, StepPlan& plan) {
+    Slot& slot = slots_[static_cast<size_t>(s)];
+    StepRow row{.slot = {s}, .begin = slot.length};
+    if (slot.length < slot.prompt) {
+      row.end = slot.length +
+                std::min(slot.prompt - slot.length, 1 + static_cast<int32_t>(rng_.Below(4)));
+      row.first_token = static_cast<int32_t>(plan.tokens.size());
+      // A scored last position is followed by the token after it.
+      row.samples = row.end == slot.prompt;
+      row.score_begin = row.begin;
+      if (slot.scores) row.num_scored = row.end - row.begin - (row.samples ? 1 : 0);
+      for (int32_t p = row.begin; p < row.end + 1; ++p) {
+        plan.tokens.push_back(static_cast<TokenId>(rng_.Below(kVocab)));
+      }
+    } else {
+      row.end = slot.length + 1;
+      row.first_token = kLateToken;
+      row.samples = true;
+    }
+    slot.length = row.end;
+    plan.rows.push_back(row);
+    plan.num_tokens += row.num_tokens();
+  }
+
+  Rng rng_;
+  std::vector<Slot> slots_;
+  uint64_t step_ = 0;
+};
+
+StepResult ResultFor(const StepPlan& plan) {
+  StepResult result;
+  for (const StepRow& row : plan.rows) result.rows.push_back({.slot = row.slot});
+  return result;
+}
+
+void ExpectEqual(const std::vector<TokenLogprob>& a, const std::vector<TokenLogprob>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].token, b[i].token);
+    EXPECT_EQ(a[i].rank, b[i].rank);
+    EXPECT_NEAR(a[i].logprob, b[i].logprob, 1e-5);
+    ASSERT_EQ(a[i].top.size(), b[i].top.size());
+    for (size_t n = 0; n < a[i].top.size(); ++n) EXPECT_EQ(a[i].top[n].first, b[i].top[n].first);
+  }
+}
+
+void ExpectEqual(const StepResult& a, const StepResult& b) {
+  ASSERT_EQ(a.rows.size(), b.rows.size());
+  for (size_t r = 0; r < a.rows.size(); ++r) {
+    EXPECT_EQ(a.rows[r].tokens, b.rows[r].tokens);
+    EXPECT_EQ(a.rows[r].bad_logits, b.rows[r].bad_logits);
+    ExpectEqual(a.rows[r].logprobs, b.rows[r].logprobs);
+    ExpectEqual(a.rows[r].prompt_logprobs, b.rows[r].prompt_logprobs);
+  }
+}
+
+class QueuedWorkerTest : public ::testing::TestWithParam<int> {};
+
+// The same plans through the worker that computes at once and, two steps in flight, the queued one;
+// padded to graph sizes or not.
+TEST_P(QueuedWorkerTest, BringsTheResultsOfTheWorkerThatComputesAtOnce) {
+  const auto device = MakeCpuDevice(0);
+  auto groups = comm::MakeLocalGroup(1).value();
+  const std::vector<int32_t> pool_pages(static_cast<size_t>(kLimits.num_groups), kPoolPages);
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    RememberingModel plain_model, queued_model;
+    std::vector<float> logits(static_cast<size_t>(kLimits.max_logits * kVocab));
+    std::vector<int32_t> last_tokens(static_cast<size_t>(kLimits.max_rows), 0);
+    auto plain = RankWorker::Create(*device, plain_model, *groups[0], kLimits, pool_pages,
+                                    {.logits = logits.data(), .last_tokens = last_tokens.data()})
+                     .value();
+    auto queued =
+        QueuedWorker::Create(*device, queued_model, *groups[0],
+                             {.limits = kLimits, .max_graph_rows = GetParam()}, pool_pages)
+            .value();
+    RandomPlans plans(seed);
+    std::deque<std::pair<StepResult, StepResult>> flying;
+    const auto finish = [&] {
+      queued->Finish(flying.front().second);
+      ExpectEqual(flying.front().first, flying.front().second);
+      flying.pop_front();
+    };
+    for (int step = 0; step < 60; ++step) {
+      const StepPlan plan = plans.Next();
+      flying.emplace_back(ResultFor(plan), ResultFor(plan));
+      plain->Run(plan, flying.back().first);
+      queued->Run(plan, flying.back().second);
+      if (flying.size() == 2) finish();
+    }
+    while (!flying.empty()) finish();
+    ASSERT_FALSE(HasFailure()) << "seed " << seed;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(GraphRows, QueuedWorkerTest, ::testing::Values(0, 3, 5));
+
+}  // namespace
+}  // namespace hayate::exec

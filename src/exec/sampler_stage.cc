@@ -1,0 +1,138 @@
+#include "exec/sampler_stage.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace hayate::exec {
+
+SamplerStage::SamplerStage(int32_t max_slots, int32_t vocab_size)
+    : vocab_size_(vocab_size), slots_(static_cast<size_t>(max_slots)) {}
+
+size_t SamplerStage::MaxBytes(int32_t max_slots, int32_t max_logits, int64_t max_outputs) {
+  const auto slots = static_cast<size_t>(max_slots);
+  constexpr size_t kPerSlot = SamplingParams::kMaxLogitBias * (sizeof(int32_t) + sizeof(float)) +
+                              SamplingParams::kMaxStopTokenIds * sizeof(int32_t) +
+                              sizeof(ops::CountsStart);
+  constexpr size_t kPadding = 8 * 256;
+  return slots * kPerSlot + static_cast<size_t>(max_logits) * sizeof(ops::SamplerRow) +
+         static_cast<size_t>(max_outputs) * sizeof(int32_t) + kPadding;
+}
+
+void SamplerStage::Apply(const StepPlan& plan) {
+  for (const SlotStart& start : plan.starts) {
+    slots_[static_cast<size_t>(start.slot.value)] = {start.sampling, start.logprobs,
+                                                     start.prompt_length};
+  }
+}
+
+void SamplerStage::Write(const StepPlan& plan, StepStage& stage, ops::SampleRowsArgs& args,
+                         ops::StartCountsArgs& starts, SampledStep& step) {
+  rows_.clear();
+  bias_ids_.clear();
+  bias_values_.clear();
+  banned_.clear();
+  step.rows.clear();
+  step.has_top = false;
+  for (const StepRow& row : plan.rows) AddRow(plan, row, step);
+  args.kernel = ops::SamplerKernelFor(rows_);
+  args.num_rows = static_cast<int32_t>(rows_.size());
+  args.vocab_size = vocab_size_;
+  args.rows = stage.Put<ops::SamplerRow>(rows_).device;
+  args.bias_ids = stage.Put<int32_t>(bias_ids_).device;
+  args.bias_values = stage.Put<float>(bias_values_).device;
+  args.banned_ids = stage.Put<int32_t>(banned_).device;
+  WriteStarts(plan, stage, starts);
+}
+
+void SamplerStage::AddRow(const StepPlan& plan, const StepRow& row, SampledStep& step) {
+  const Slot& slot = slots_[static_cast<size_t>(row.slot.value)];
+  step.rows.push_back({.first = static_cast<int32_t>(rows_.size()),
+                       .num_scored = row.num_scored,
+                       .samples = row.samples,
+                       .wants_logprobs = slot.logprobs.enabled,
+                       .num_top = slot.logprobs.num_top});
+  const int32_t first_scored = row.first_token + row.score_begin + 1 - row.begin;
+  for (int32_t i = 0; i < row.num_scored; ++i) {
+    rows_.push_back({.logits_row = static_cast<int32_t>(rows_.size()),
+                     .scored_token = plan.tokens[static_cast<size_t>(first_scored + i)],
+                     .num_logprobs = slot.logprobs.num_top});
+  }
+  if (row.samples) AddDraw(slot, row);
+  step.has_top |= slot.logprobs.num_top > 0 && (row.num_scored > 0 || slot.logprobs.enabled);
+}
+
+void SamplerStage::AddDraw(const Slot& slot, const StepRow& row) {
+  const SamplingParams& params = slot.sampling;
+  ops::SamplerRow draw = {
+      .seed = params.seed,
+      .position = static_cast<uint64_t>(row.end),
+      .logits_row = static_cast<int32_t>(rows_.size()),
+      .slot = row.slot.value,
+      .num_logprobs = slot.logprobs.enabled ? slot.logprobs.num_top : -1,
+      .temperature = params.greedy() ? 0.0f : params.temperature,
+      .top_k = params.top_k,
+      .top_p = params.top_p,
+      .min_p = params.min_p,
+      .frequency_penalty = params.frequency_penalty,
+      .presence_penalty = params.presence_penalty,
+      .repetition_penalty = params.repetition_penalty,
+      .counts_row = params.has_penalties() ? row.slot.value : -1,
+  };
+  draw.bias_begin = static_cast<int32_t>(bias_ids_.size());
+  for (const auto& [id, value] : params.logit_bias) {
+    bias_ids_.push_back(id);
+    bias_values_.push_back(value);
+  }
+  draw.bias_end = static_cast<int32_t>(bias_ids_.size());
+  draw.banned_begin = static_cast<int32_t>(banned_.size());
+  if (row.end - slot.prompt_length < params.min_new_tokens) {
+    banned_.insert(banned_.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
+  }
+  draw.banned_end = static_cast<int32_t>(banned_.size());
+  rows_.push_back(draw);
+}
+
+void SamplerStage::WriteStarts(const StepPlan& plan, StepStage& stage,
+                               ops::StartCountsArgs& starts) {
+  starts_.clear();
+  outputs_.clear();
+  for (const SlotStart& start : plan.starts) {
+    if (!start.sampling.has_penalties()) continue;
+    const auto begin = static_cast<int32_t>(outputs_.size());
+    outputs_.insert(outputs_.end(), start.outputs.begin(), start.outputs.end());
+    starts_.push_back({start.slot.value, begin, static_cast<int32_t>(outputs_.size())});
+  }
+  starts.num_starts = static_cast<int32_t>(starts_.size());
+  starts.vocab_size = vocab_size_;
+  starts.starts = stage.Put<ops::CountsStart>(starts_).device;
+  starts.outputs = stage.Put<int32_t>(outputs_).device;
+}
+
+void ReadResults(const SampledStep& step, const ops::SampledToken* tokens, const int32_t* top_ids,
+                 const float* top_logprobs, StepResult& result) {
+  CHECK_EQ(step.rows.size(), result.rows.size());
+  const auto logprob_of = [&](const SampledStep::Row& row, int32_t i) {
+    const ops::SampledToken& token = tokens[i];
+    TokenLogprob out{token.token, token.logprob, token.rank, {}};
+    for (int32_t n = 0; n < row.num_top; ++n) {
+      const int64_t at = int64_t{i} * ops::kMaxTopLogprobs + n;
+      out.top.emplace_back(top_ids[at], top_logprobs[at]);
+    }
+    return out;
+  };
+  for (size_t r = 0; r < step.rows.size(); ++r) {
+    const SampledStep::Row& row = step.rows[r];
+    RowResult& out = result.rows[r];
+    for (int32_t i = row.first; i < row.first + row.num_scored; ++i) {
+      out.prompt_logprobs.push_back(logprob_of(row, i));
+    }
+    if (!row.samples) continue;
+    const int32_t drawn = row.first + row.num_scored;
+    out.tokens.push_back(tokens[drawn].token);
+    out.bad_logits = tokens[drawn].bad_logits != 0;
+    if (row.wants_logprobs) out.logprobs.push_back(logprob_of(row, drawn));
+  }
+}
+
+}  // namespace hayate::exec

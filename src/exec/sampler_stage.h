@@ -1,0 +1,67 @@
+#pragma once
+// What a queued step's sampler needs: keeps every slot's sampling parameters between steps, writes
+// the rows of SampleRows into the step's stage, and reads the results back. Sampler row i belongs
+// to row i of the logits. Owner: the rank's thread, but for ReadResults.
+
+#include <cstdint>
+#include <vector>
+
+#include "core/step_plan.h"
+#include "core/step_result.h"
+#include "exec/step_stage.h"
+#include "ops/sampling/device_sampler.h"
+
+namespace hayate::exec {
+
+// One step's results as they come back, and whose they are.
+struct SampledStep {
+  struct Row {
+    int32_t first = 0;       // sampler row of its first scored position
+    int32_t num_scored = 0;  // then, if it samples, the row of the drawn token
+    bool samples = false;
+    bool wants_logprobs = false;  // of the drawn token
+    int32_t num_top = 0;          // alternatives a position
+  };
+  std::vector<Row> rows;  // [R] as in the plan
+  bool has_top = false;   // top_ids and top_logprobs travelled
+};
+
+class SamplerStage {
+ public:
+  SamplerStage(int32_t max_slots, int32_t vocab_size);
+
+  // The most bytes that Write takes from a stage.
+  static size_t MaxBytes(int32_t max_slots, int32_t max_logits, int64_t max_outputs);
+
+  // Takes over the parameters of the slots that start.
+  void Apply(const StepPlan& plan);
+  // Fills all of `args` and `starts` but logits, state and results; describes the step in `step`.
+  void Write(const StepPlan& plan, StepStage& stage, ops::SampleRowsArgs& args,
+             ops::StartCountsArgs& starts, SampledStep& step);
+
+ private:
+  struct Slot {
+    SamplingParams sampling;
+    LogprobParams logprobs;
+    int32_t prompt_length = 0;
+  };
+  void AddRow(const StepPlan& plan, const StepRow& row, SampledStep& step);
+  void AddDraw(const Slot& slot, const StepRow& row);
+  void WriteStarts(const StepPlan& plan, StepStage& stage, ops::StartCountsArgs& starts);
+
+  int32_t vocab_size_;
+  std::vector<Slot> slots_;
+  // Of the step being written; kept for their memory.
+  std::vector<ops::SamplerRow> rows_;
+  std::vector<int32_t> bias_ids_;
+  std::vector<float> bias_values_;
+  std::vector<int32_t> banned_;
+  std::vector<ops::CountsStart> starts_;
+  std::vector<int32_t> outputs_;
+};
+
+// Completes `result` from the results of `step` in host memory. Any thread.
+void ReadResults(const SampledStep& step, const ops::SampledToken* tokens, const int32_t* top_ids,
+                 const float* top_logprobs, StepResult& result);
+
+}  // namespace hayate::exec

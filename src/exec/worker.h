@@ -1,0 +1,26 @@
+#pragma once
+// One rank at work: its device, its shard of the model, its pools, and the carrying out of plans.
+// Two kinds: RankWorker computes as it is called (CPU), QueuedWorker queues a step on its device
+// and returns (CUDA).
+
+#include "core/step_plan.h"
+#include "core/step_result.h"
+
+namespace hayate::exec {
+
+class Worker {
+ public:
+  virtual ~Worker() = default;
+
+  // Carries out a step, or queues it. All ranks call it with equal plans, in order; `result` has a
+  // row for every plan row and stays in place until it is finished. The rank's thread.
+  virtual void Run(const StepPlan& plan, StepResult& result) = 0;
+  // Blocks until the oldest step that was run and not finished is done, and completes its result.
+  // Steps finish in the order in which they ran. The engine's thread.
+  virtual void Finish(StepResult& result) = 0;
+  // Called again and again while no plan waits, until it returns false: work that makes later steps
+  // faster, in pieces of some milliseconds. The rank's thread.
+  virtual bool UseIdleTime() = 0;
+};
+
+}  // namespace hayate::exec
