@@ -21,6 +21,9 @@ uint16_t FloatToF16(float value);    // round to nearest even, overflow to infin
 float F8E4M3ToFloat(uint8_t bits);   // OCP E4M3FN: no infinity, NaN = 0x7F
 uint8_t FloatToF8E4M3(float value);  // round to nearest even, saturates at ±448, NaN stays NaN
 float F8E5M2ToFloat(uint8_t bits);
+// E2M1: bit 3 the sign, ±{0, 0.5, 1, 1.5, 2, 3, 4, 6}.
+inline constexpr float kF4E2M1Values[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                            -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 inline float F8E8M0ToFloat(uint8_t bits) {  // 2^(bits − 127); 0xFF is NaN
   if (bits == 0xFF) return std::bit_cast<float>(0x7FC00000u);
   return bits == 0 ? std::bit_cast<float>(0x00400000u) : std::bit_cast<float>(uint32_t{bits} << 23);

@@ -231,6 +231,12 @@ void ConvertPlainRow(DType dtype, const std::byte* row, int64_t n, float* out) {
       return Convert<int64_t>(row, n, out);
     case DType::kBool:
       return Map<uint8_t>(row, n, out, [](uint8_t bits) { return bits != 0 ? 1.0f : 0.0f; });
+    case DType::kF4E2M1:
+      for (int64_t i = 0; i < n; ++i) {
+        const uint8_t byte = static_cast<uint8_t>(row[i / 2]);
+        out[i] = kF4E2M1Values[i % 2 == 0 ? byte & 0xF : byte >> 4];
+      }
+      return;
     default:
       CHECK(false) << "no conversion for " << Info(dtype).name;
   }

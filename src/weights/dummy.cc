@@ -69,6 +69,11 @@ void FillPlain(TensorView out, Rng& rng, float sigma) {
       return FillWith<int64_t>(out, rng, [&](float v) { return int64_t{small(v)}; });
     case DType::kBool:
       return FillWith<uint8_t>(out, rng, [](float v) { return uint8_t{v > 0}; });
+    case DType::kF4E2M1:  // uniform codes; their scales, a tensor of their own, set the size
+      for (int64_t i = 0; i < out.num_bytes(); ++i) {
+        out.data[i] = static_cast<std::byte>(rng.NextU32() & 0xFF);
+      }
+      return;
     default:
       CHECK(false) << Info(out.dtype).name;
   }
@@ -136,6 +141,10 @@ void FillBlocks(TensorView out, Rng& rng, float sigma) {
 bool IsNorm(const TensorView& out, std::string_view name) {
   return out.shape.rank() == 1 && name.find("norm") != std::string_view::npos;
 }
+// Scales of a quantised matrix, in a tensor of their own.
+bool IsScale(std::string_view name) {
+  return name.ends_with("scale") || name.ends_with("scale_inv") || name.ends_with("scales");
+}
 
 void FillOnes(TensorView out) {
   const uint32_t f32 = std::bit_cast<uint32_t>(1.0f);
@@ -153,7 +162,7 @@ void FillDummy(TensorView out, std::string_view name, uint64_t seed) {
   if (out.shape.num_elements() == 0) return;
   const bool float16_or_32 =
       out.dtype == DType::kF32 || out.dtype == DType::kF16 || out.dtype == DType::kBF16;
-  if (IsNorm(out, name) && float16_or_32) return FillOnes(out);
+  if ((IsNorm(out, name) || IsScale(name)) && float16_or_32) return FillOnes(out);
   Rng rng(seed ^ HashName(name));
   const float sigma = 1.0f / std::sqrt(static_cast<float>(out.cols()));
   IsBlockType(out.dtype) ? FillBlocks(out, rng, sigma) : FillPlain(out, rng, sigma);

@@ -56,6 +56,7 @@ Fields FloatFields(DType dtype) {
     case DType::kI32:
     case DType::kI64:
     case DType::kBool:
+    case DType::kF4E2M1:
       return {{}, 0};
   }
   return {{}, 0};

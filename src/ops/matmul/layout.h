@@ -10,7 +10,8 @@
 // lane:
 //   bytes    group g at 64·g + 4·row
 //   nibbles  group g in the low and group g + 4 in the high half of the byte at 64·g + 4·row, g < 4
-// Float layouts have no scales: [k][16] elements, or [k/2][16][2] for the bf16 dot.
+// Float layouts have no scales: [k][16] elements, or [k/2][16][2] for the bf16 dot. F8 codes are
+// [k][16] bytes; a K that is no multiple of 32 ends in a block filled up with zeros.
 //
 // A weight is scale · (code − offset) + min; nothing is rounded while packing.
 
@@ -33,6 +34,7 @@ enum class Layout : int32_t {
   kF16,
   kBf16,
   kBf16Dot,       // pairs of columns, for VDPBF16PS; activations are rounded to bf16
+  kF8,            // F8_E4M3 bytes [k][16] under fp32 scales per row and 32 columns
   kNibble,        // Q4_0
   kNibbleMin,     // Q4_1
   kNibbleIq4Nl,   // IQ4_NL: code through a table
@@ -46,13 +48,14 @@ enum class Layout : int32_t {
 };
 inline constexpr int kNumLayouts = static_cast<int>(Layout::kByteSuper16) + 1;
 
-enum class Codes : uint8_t { kFloat, kNibble, kTable, kByte };
+enum class Codes : uint8_t { kFloat, kF8, kNibble, kTable, kByte };
 
 enum class Scales : uint8_t {
   kNone,
   kF16,          // per block: d[16]
   kF16Min,       // per block: d[16], min[16]
   kBf16,         // per block: d[16]
+  kF32,          // per block: d[16]
   kSuperSigned,  // per super-block: d[16] f16, then per group: scale[16] i8
   kSuperMin,     // per super-block: d[16], dmin[16] f16, then per group: scale[16], min[16] u8;
                  // a weight is (d · scale) · code − dmin · min
@@ -73,6 +76,8 @@ constexpr LayoutInfo InfoOf(Layout layout) {
     case Layout::kBf16:
     case Layout::kBf16Dot:
       return {};
+    case Layout::kF8:
+      return {Codes::kF8, Scales::kF32, kBlock, 0, kBlock};
     case Layout::kNibble:
       return {Codes::kNibble, Scales::kF16, kBlock, 8, kBlock};
     case Layout::kNibbleMin:
@@ -116,6 +121,7 @@ constexpr int64_t ScaleUnitBytes(const LayoutInfo& info) {
     case Scales::kBf16:
       return 2 * kTileRows;
     case Scales::kF16Min:
+    case Scales::kF32:
       return 4 * kTileRows;
     case Scales::kSuperSigned:
       return 2 * kTileRows + kSuperBlock / info.group * kTileRows;
@@ -126,7 +132,8 @@ constexpr int64_t ScaleUnitBytes(const LayoutInfo& info) {
 }
 // Bytes of the codes of one block of 32 columns of one tile.
 constexpr int64_t CodeBlockBytes(const LayoutInfo& info) {
-  return info.codes == Codes::kByte ? kTileRows * kBlock : kTileRows * kBlock / 2;
+  const bool bytes = info.codes == Codes::kByte || info.codes == Codes::kF8;
+  return bytes ? kTileRows * kBlock : kTileRows * kBlock / 2;
 }
 // From the start of a tile to its codes.
 constexpr int64_t CodesOffset(const LayoutInfo& info, int64_t k) {
@@ -142,6 +149,8 @@ constexpr int64_t TileBytes(Layout layout, int64_t k) {
       return AlignUp<int64_t>(k * kTileRows * 2, 64);
     case Layout::kBf16Dot:
       return AlignUp<int64_t>(k, 2) * kTileRows * 2;
+    case Layout::kF8:
+      return AlignUp<int64_t>(k, kBlock) * kTileRows * 9 / 8;
     default: {
       const LayoutInfo info = InfoOf(layout);
       return CodesOffset(info, k) + k / kBlock * CodeBlockBytes(info);

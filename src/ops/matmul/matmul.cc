@@ -5,6 +5,7 @@
 #include "base/align.h"
 #include "ops/matmul/avx2/kernels.h"
 #include "ops/matmul/avx512/kernels.h"
+#include "ops/matmul/f8_kernels.h"
 #include "ops/matmul/kernels.h"
 
 namespace hayate::ops {
@@ -31,7 +32,8 @@ Needs NeedsOf(const PackedMatrix& w) {
   Needs needs;
   for (const PackedPart& part : w.parts) {
     const Layout layout = static_cast<Layout>(part.layout);
-    needs.int8 |= InfoOf(layout).codes != Codes::kFloat;
+    const Codes codes = InfoOf(layout).codes;
+    needs.int8 |= codes != Codes::kFloat && codes != Codes::kF8;
     needs.bf16 |= layout == Layout::kBf16Dot;
   }
   return needs;
@@ -65,7 +67,11 @@ void RunPass(const Kernels& kernels, Workspace& workspace, const MatmulArgs& arg
     kernel.n = part.n;
     kernel.out = args.out.as<float>() + begin * kernel.out_stride + row;
     kernel.bias = args.bias == nullptr ? nullptr : args.bias + row;
-    kernels.run[static_cast<size_t>(part.layout)](kernel);
+    if (static_cast<Layout>(part.layout) == Layout::kF8) {
+      RunF8(kernel);
+    } else {
+      kernels.run[static_cast<size_t>(part.layout)](kernel);
+    }
     row += part.n;
   }
 }

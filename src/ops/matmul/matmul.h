@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "tensor/block_scales.h"
 #include "tensor/buffer.h"
 #include "tensor/device.h"
 #include "tensor/tensor_view.h"
@@ -45,11 +46,18 @@ struct PackedMatrix {
 // Rows of several matrices of equal K become one: q, k and v; gate and up. Pieces may differ in
 // dtype; they are then packed piece by piece. Rows [row_begin, row_end) and columns [col_begin,
 // col_end) of each piece are taken: a rank's shard. Column bounds fall on block borders of the
-// piece's dtype.
+// piece's dtype, and on multiples of 32 where it has scales of its own.
 struct MatrixPiece {
   ConstTensorView weights;  // [N, K], any dtype of tensor/dtype.h that can hold weights
   int64_t row_begin = 0, row_end = 0;
   int64_t col_begin = 0, col_end = 0;
+  // F8_E4M3 (blocks of whole multiples of 32 columns) and F4 (blocks of 1 × 32, F8_E8M0: MXFP4 with
+  // neighbours in a byte). F4 without scales is kUnsupported.
+  BlockScales scales;
+  // 2 takes every other row from row_begin on: gate and up of a matrix that interleaves them.
+  int32_t row_step = 1;
+
+  int64_t num_rows() const { return (row_end - row_begin + row_step - 1) / row_step; }
 
   // The whole matrix.
   static MatrixPiece Whole(ConstTensorView weights) {

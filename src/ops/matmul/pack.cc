@@ -8,9 +8,11 @@
 namespace hayate::ops::matmul {
 namespace {
 
-// F8 values are exact in bf16, so they share its layouts.
-Result<Layout> LayoutFor(DType dtype, MatmulPrecision precision, const Kernels& kernels) {
-  if (precision == MatmulPrecision::kExact && IsBlockType(dtype)) return Layout::kF32;
+// F8 values without scales are exact in bf16, so they share its layouts.
+Result<Layout> LayoutFor(DType dtype, bool scaled, MatmulPrecision precision,
+                         const Kernels& kernels) {
+  if (precision == MatmulPrecision::kExact && (IsBlockType(dtype) || scaled)) return Layout::kF32;
+  if (scaled) return dtype == DType::kF4E2M1 ? Layout::kNibbleMxfp4 : Layout::kF8;
   const bool bf16_dot = kernels.bf16_dot && precision == MatmulPrecision::kFast;
   switch (dtype) {
     case DType::kF32:
@@ -52,7 +54,7 @@ Result<Layout> LayoutFor(DType dtype, MatmulPrecision precision, const Kernels& 
 }  // namespace
 
 Layout BlockLayoutOf(DType dtype) {
-  return LayoutFor(dtype, MatmulPrecision::kFast, PlainKernels()).value();
+  return LayoutFor(dtype, false, MatmulPrecision::kFast, PlainKernels()).value();
 }
 
 namespace {
@@ -80,41 +82,132 @@ void PackExactBlocks(DType dtype, const std::byte* source, int64_t k, int row, s
   }
 }
 
+// One row of a piece: where its first column lies, and which weights of the whole matrix they are.
+struct SourceRow {
+  const MatrixPiece& piece;
+  int64_t row;             // of the whole matrix
+  const std::byte* bytes;  // at col_begin
+
+  DType dtype() const { return piece.weights.dtype; }
+  // The scale of packed column `column`.
+  float Scale(int64_t column) const { return piece.scales.At(row, piece.col_begin + column); }
+};
+
+// F4 and F8 under scales of their own, dequantised.
+void PackExactScaled(const SourceRow& source, int64_t k, int row, std::byte* tile) {
+  float* out = reinterpret_cast<float*>(tile);
+  for (int64_t i = 0; i < k; ++i) {
+    float code;
+    if (source.dtype() == DType::kF4E2M1) {
+      const uint8_t byte = static_cast<uint8_t>(source.bytes[i / 2]);
+      code = kF4E2M1Values[i % 2 == 0 ? byte & 0xF : byte >> 4];
+    } else {
+      code = F8E4M3ToFloat(static_cast<uint8_t>(source.bytes[i]));
+    }
+    out[i * kTileRows + row] = code * source.Scale(i);
+  }
+}
+
+void PackF8Row(const SourceRow& source, int64_t k, int row, std::byte* tile) {
+  float* scales = reinterpret_cast<float*>(tile);
+  std::byte* codes = tile + CodesOffset(InfoOf(Layout::kF8), AlignUp<int64_t>(k, kBlock));
+  for (int64_t i = 0; i < k; ++i) codes[i * kTileRows + row] = source.bytes[i];
+  for (int64_t i = k; i < AlignUp<int64_t>(k, kBlock); ++i) {
+    codes[i * kTileRows + row] = std::byte{0};
+  }
+  for (int64_t b = 0; b * kBlock < k; ++b) {
+    scales[b * kTileRows + row] = source.Scale(b * kBlock);
+  }
+}
+
+// MXFP4 whose byte holds neighbours, and whose scales are a tensor of their own.
+void PackF4Row(const SourceRow& source, int64_t k, int row, std::byte* tile) {
+  for (int64_t unit = 0; unit < k / kBlock; ++unit) {
+    RowBlock block;
+    // The table holds doubled values, so the scale is half: exact in bf16.
+    block.d = FloatToBf16(source.Scale(unit * kBlock) * 0.5f);
+    for (int i = 0; i < kBlock / 2; ++i) {
+      const uint8_t byte = static_cast<uint8_t>(source.bytes[unit * kBlock / 2 + i]);
+      block.codes[2 * i] = byte & 0xF;
+      block.codes[2 * i + 1] = byte >> 4;
+    }
+    StoreRowBlock(Layout::kNibbleMxfp4, tile, k, row, unit, block);
+  }
+}
+
 // One row of `k` elements into row `row` of a tile.
-void PackRow(DType dtype, Layout layout, const std::byte* source, int64_t k, int row,
-             std::byte* tile) {
+void PackRow(const SourceRow& source, Layout layout, int64_t k, int row, std::byte* tile) {
+  const DType dtype = source.dtype();
+  const std::byte* bytes = source.bytes;
   const DTypeInfo& info = Info(dtype);
   uint16_t* words = reinterpret_cast<uint16_t*>(tile);
   switch (layout) {
     case Layout::kF32:
-      if (IsBlockType(dtype)) return PackExactBlocks(dtype, source, k, row, tile);
+      if (!source.piece.scales.empty()) return PackExactScaled(source, k, row, tile);
+      if (IsBlockType(dtype)) return PackExactBlocks(dtype, bytes, k, row, tile);
       for (int64_t i = 0; i < k; ++i) {
-        std::memcpy(tile + (i * kTileRows + row) * 4, source + i * 4, 4);
+        std::memcpy(tile + (i * kTileRows + row) * 4, bytes + i * 4, 4);
       }
       return;
     case Layout::kF16:
-      for (int64_t i = 0; i < k; ++i) {
-        std::memcpy(words + i * kTileRows + row, source + i * 2, 2);
-      }
+      for (int64_t i = 0; i < k; ++i) std::memcpy(words + i * kTileRows + row, bytes + i * 2, 2);
       return;
     case Layout::kBf16:
       for (int64_t i = 0; i < k; ++i) {
-        words[i * kTileRows + row] = Bf16Bits(dtype, source + i * info.block_bytes);
+        words[i * kTileRows + row] = Bf16Bits(dtype, bytes + i * info.block_bytes);
       }
       return;
     case Layout::kBf16Dot:
       for (int64_t i = 0; i < k; ++i) {
         words[i / 2 * 2 * kTileRows + 2 * row + i % 2] =
-            Bf16Bits(dtype, source + i * info.block_bytes);
+            Bf16Bits(dtype, bytes + i * info.block_bytes);
       }
       return;
+    case Layout::kF8:
+      return PackF8Row(source, k, row, tile);
     default:
+      if (dtype == DType::kF4E2M1) return PackF4Row(source, k, row, tile);
       for (int64_t unit = 0; unit < k / info.block_elements; ++unit) {
         RowBlock block;
-        DecodeBlock(dtype, source + unit * info.block_bytes, &block);
+        DecodeBlock(dtype, bytes + unit * info.block_bytes, &block);
         StoreRowBlock(layout, tile, k, row, unit, block);
       }
   }
+}
+
+Status CheckScales(const MatrixPiece& piece) {
+  const BlockScales& scales = piece.scales;
+  const DType dtype = piece.weights.dtype;
+  if (scales.empty()) {
+    if (dtype != DType::kF4E2M1) return OkStatus();
+    return Error(ErrorCode::kUnsupported, "F4 weights without scales");
+  }
+  const DType type = scales.values.dtype;
+  const Shape& shape = piece.weights.shape;
+  const bool f8 = dtype == DType::kF8E4M3 &&
+                  (type == DType::kF32 || type == DType::kBF16 || type == DType::kF8E8M0) &&
+                  (scales.cols % kBlock == 0 || scales.cols >= shape[1]);
+  const bool f4 = dtype == DType::kF4E2M1 && type == DType::kF8E8M0 && scales.rows == 1 &&
+                  scales.cols == kBlock && shape[1] % kBlock == 0;
+  if (scales.rows < 1 || scales.cols < 1 || (!f8 && !f4)) {
+    return Error(ErrorCode::kUnsupported, "{} weights under {} scales for blocks of {} x {}",
+                 Info(dtype).name, Info(type).name, scales.rows, scales.cols);
+  }
+  if (scales.values.shape !=
+      Shape{CeilDiv<int64_t>(shape[0], scales.rows), CeilDiv<int64_t>(shape[1], scales.cols)}) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "scales of shape {} for blocks of {} x {} of weights {}",
+                 scales.values.shape.ToString(), scales.rows, scales.cols, shape.ToString());
+  }
+  if (piece.col_begin % kBlock != 0) {
+    return Error(ErrorCode::kInvalidArgument, "columns from {} of {} cut a block of {} columns",
+                 piece.col_begin, shape.ToString(), kBlock);
+  }
+  if (f4 && piece.col_end % kBlock != 0) {
+    return Error(ErrorCode::kInvalidArgument, "columns to {} of {} cut a block of {} columns",
+                 piece.col_end, shape.ToString(), kBlock);
+  }
+  return OkStatus();
 }
 
 Status CheckPiece(const MatrixPiece& piece, int64_t k) {
@@ -124,8 +217,9 @@ Status CheckPiece(const MatrixPiece& piece, int64_t k) {
     return Error(ErrorCode::kInvalidArgument, "a weight matrix has shape {}, not [N, K]",
                  shape.ToString());
   }
-  if (piece.row_begin < 0 || piece.row_begin > piece.row_end || piece.row_end > shape[0] ||
-      piece.col_begin < 0 || piece.col_begin >= piece.col_end || piece.col_end > shape[1]) {
+  if (piece.row_step < 1 || piece.row_begin < 0 || piece.row_begin > piece.row_end ||
+      piece.row_end > shape[0] || piece.col_begin < 0 || piece.col_begin >= piece.col_end ||
+      piece.col_end > shape[1]) {
     return Error(ErrorCode::kInvalidArgument, "shard [{}, {}) x [{}, {}) is outside of {}",
                  piece.row_begin, piece.row_end, piece.col_begin, piece.col_end, shape.ToString());
   }
@@ -138,7 +232,7 @@ Status CheckPiece(const MatrixPiece& piece, int64_t k) {
     return Error(ErrorCode::kInvalidArgument, "pieces of {} and {} columns cannot be joined", k,
                  piece.col_end - piece.col_begin);
   }
-  return OkStatus();
+  return CheckScales(piece);
 }
 
 void PackPiece(const MatrixPiece& piece, Layout layout, int64_t k, std::byte* tiles) {
@@ -146,14 +240,16 @@ void PackPiece(const MatrixPiece& piece, Layout layout, int64_t k, std::byte* ti
   const int64_t source_stride = RowBytes(dtype, piece.weights.shape[1]);
   const std::byte* source =
       piece.weights.data + piece.row_begin * source_stride + RowBytes(dtype, piece.col_begin);
-  const int64_t n = piece.row_end - piece.row_begin;
+  const int64_t n = piece.num_rows();
   const int64_t tile_bytes = TileBytes(layout, k);
   for (int64_t first = 0; first < n; first += kTileRows) {
     std::byte* tile = tiles + first / kTileRows * tile_bytes;
     const int rows = static_cast<int>(std::min<int64_t>(kTileRows, n - first));
     if (rows < kTileRows) std::memset(tile, 0, static_cast<size_t>(tile_bytes));
     for (int row = 0; row < rows; ++row) {
-      PackRow(dtype, layout, source + (first + row) * source_stride, k, row, tile);
+      const int64_t index = (first + row) * piece.row_step;
+      PackRow({piece, piece.row_begin + index, source + index * source_stride}, layout, k, row,
+              tile);
     }
     // The column that pads an odd K of the bf16 dot.
     if (layout == Layout::kBf16Dot && k % 2 != 0) {
@@ -174,8 +270,9 @@ Result<PackedMatrix> PackMatrixFor(const Kernels& kernels, Device& device,
   int64_t bytes = 0;
   for (const MatrixPiece& piece : pieces) {
     RETURN_IF_ERROR(CheckPiece(piece, packed.k));
-    ASSIGN_OR_RETURN(const Layout layout, LayoutFor(piece.weights.dtype, precision, kernels));
-    const int64_t n = piece.row_end - piece.row_begin;
+    ASSIGN_OR_RETURN(const Layout layout,
+                     LayoutFor(piece.weights.dtype, !piece.scales.empty(), precision, kernels));
+    const int64_t n = piece.num_rows();
     packed.parts.push_back({.n = n, .offset = bytes, .layout = static_cast<int32_t>(layout)});
     packed.n += n;
     bytes += CeilDiv<int64_t>(n, kTileRows) * TileBytes(layout, packed.k);
@@ -222,6 +319,16 @@ void UnpackRow(const PackedMatrix& w, int64_t row, float* out) {
         out[i] = Bf16ToFloat(words[i / 2 * 2 * kRows + 2 * lane + i % 2]);
       }
       return;
+    case matmul::Layout::kF8: {
+      const float* scales = reinterpret_cast<const float*>(tile);
+      const std::byte* codes =
+          tile + matmul::CodesOffset(matmul::InfoOf(layout), AlignUp<int64_t>(w.k, matmul::kBlock));
+      for (int64_t i = 0; i < w.k; ++i) {
+        out[i] = F8E4M3ToFloat(static_cast<uint8_t>(codes[i * kRows + lane])) *
+                 scales[i / matmul::kBlock * kRows + lane];
+      }
+      return;
+    }
     default:
       break;
   }

@@ -106,6 +106,7 @@ void LoadRowBlock(Layout layout, const std::byte* tile, int64_t k, int row, int6
 GroupScale ScaleOf(const LayoutInfo& info, const RowBlock& block, int group) {
   switch (info.scales) {
     case Scales::kNone:
+    case Scales::kF32:
       break;
     case Scales::kF16:
       return {F16ToFloat(block.d), 0.0f};
