@@ -75,7 +75,7 @@ __global__ __launch_bounds__(32 *
       params.rows.kv_len[row] - (params.rows.q_begin[row + 1] - token);  // its position
   const int32_t first = params.window > 0 ? max(0, last - params.window + 1) : 0;
   const int32_t kv_head = (head + params.group_offset) / params.group_size;
-  const int32_t* pages = params.rows.page_table + int64_t{row} * params.rows.page_table_stride;
+  const int32_t* pages = params.rows.PagesOf(row);
 
   float q[kPerLane];
   LoadHead(static_cast<const T*>(params.q) + token * params.q_row_stride + int64_t{head} * d, d, q);

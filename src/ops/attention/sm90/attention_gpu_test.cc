@@ -1,0 +1,432 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "base/align.h"
+#include "base/rng.h"
+#include "ops/attention/kernels.h"
+#include "ops/attention/kv_layout.h"
+#include "ops/attention/rope_kv_write.h"
+#include "ops/attention/sm90/launch.h"
+#include "tensor/buffer.h"
+#include "tensor/float16.h"
+
+namespace hayate::ops {
+namespace {
+
+struct Config {
+  DType cache = DType::kBF16;
+  DType activations = DType::kBF16;
+  int32_t page_tokens = 64;
+  int32_t num_heads = 8;
+  int32_t num_kv_heads = 2;
+  int32_t head_dim = 128;
+  int32_t group_size = 4;
+  int32_t group_offset = 0;
+  int32_t window = 0;
+  float soft_cap = 0.0f;
+  bool sinks = false;
+
+  std::string ToString() const {
+    return std::string(Info(cache).name) + " cache " + std::string(Info(activations).name) + " P " +
+           std::to_string(page_tokens) + " D " + std::to_string(head_dim) + " heads " +
+           std::to_string(num_heads) + "/" + std::to_string(num_kv_heads) + " group " +
+           std::to_string(group_size) + " offset " + std::to_string(group_offset) + " window " +
+           std::to_string(window) + (sinks ? " sinks" : "") + (soft_cap > 0 ? " cap" : "");
+  }
+};
+
+// Row r computes positions [begin, end) of its own sequence.
+struct Row {
+  int32_t begin, end;
+};
+
+float Rounded(DType dtype, float x) {
+  switch (dtype) {
+    case DType::kBF16:
+      return Bf16ToFloat(FloatToBf16(x));
+    case DType::kF16:
+      return F16ToFloat(FloatToF16(x));
+    case DType::kF8E4M3:
+      return F8E4M3ToFloat(FloatToF8E4M3(x));
+    default:
+      return x;
+  }
+}
+
+// Floats as activations of `dtype`, and back.
+std::vector<std::byte> Encoded(DType dtype, const std::vector<float>& values) {
+  std::vector<std::byte> bytes(values.size() * static_cast<size_t>(Info(dtype).block_bytes));
+  if (dtype == DType::kF32) std::memcpy(bytes.data(), values.data(), bytes.size());
+  auto* words = reinterpret_cast<uint16_t*>(bytes.data());
+  for (size_t i = 0; dtype == DType::kBF16 && i < values.size(); ++i) {
+    words[i] = FloatToBf16(values[i]);
+  }
+  return bytes;
+}
+std::vector<float> Decoded(DType dtype, const std::vector<std::byte>& bytes) {
+  std::vector<float> values(bytes.size() / static_cast<size_t>(Info(dtype).block_bytes));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = dtype == DType::kF8E4M3
+                    ? F8E4M3ToFloat(static_cast<uint8_t>(bytes[i]))
+                    : attention::LoadElement(dtype, bytes.data(), static_cast<int64_t>(i));
+  }
+  return values;
+}
+
+double RelativeError(const std::vector<float>& out, const std::vector<float>& expected) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < out.size(); ++i) {
+    const double d = static_cast<double>(out[i]) - static_cast<double>(expected[i]);
+    difference += d * d;
+    norm += static_cast<double>(expected[i]) * static_cast<double>(expected[i]);
+  }
+  return std::sqrt(difference / norm);
+}
+
+// A step over random sequences whose pages lie shuffled in a pool; memory that was never written is
+// NaN, on the host and on the device. The host keeps the cache in fp32, rounded as the device does.
+class Step {
+ public:
+  Step(const Config& config, std::vector<Row> rows, uint64_t seed)
+      : config_(config), rows_(std::move(rows)), rng_(seed) {
+    int32_t pages = 0;
+    for (const Row& row : rows_) {
+      q_begin_.push_back(q_begin_.back() + row.end - row.begin);
+      kv_len_.push_back(row.end);
+      stride_ = std::max(stride_, CeilDiv(row.end, config.page_tokens));
+      pages += CeilDiv(row.end, config.page_tokens);
+    }
+    num_pages_ = pages + 1;
+    std::vector<int32_t> free;
+    for (int32_t page = 0; page < num_pages_; ++page) free.push_back(page);
+    for (const Row& row : rows_) {
+      for (int32_t i = 0; i < stride_; ++i) {
+        const int32_t last = (i + 1) * config.page_tokens - 1;
+        const bool used = i * config.page_tokens < row.end;
+        const bool dropped = config.window > 0 && last <= row.begin - config.window;
+        const size_t pick = rng_.Below(static_cast<uint32_t>(free.size()));
+        full_table_.push_back(used ? free[pick] : -1);
+        table_.push_back(used && !dropped ? free[pick] : -1);
+        if (used) free.erase(free.begin() + static_cast<ptrdiff_t>(pick));
+      }
+    }
+    q_ = Normal(tokens() * config.num_heads * config.head_dim, config.activations);
+    int64_t history = 0;
+    for (const Row& row : rows_) history += row.end;
+    k_ = Normal(history * kv_width(), config.activations);
+    v_ = Normal(history * kv_width(), config.activations);
+    if (config.sinks) sinks_ = Normal(config.num_heads, DType::kF32);
+  }
+
+  int64_t tokens() const { return q_begin_.back(); }
+  int64_t kv_width() const { return int64_t{config_.num_kv_heads} * config_.head_dim; }
+  int64_t page_bytes(DType dtype) const {
+    return KvLayerPageBytes(dtype, config_.page_tokens, config_.num_kv_heads, config_.head_dim);
+  }
+  AttentionRows HostRows(const std::vector<int32_t>& q_begin,
+                         const std::vector<int32_t>& table) const {
+    return {.num_rows = static_cast<int32_t>(rows_.size()),
+            .q_begin = q_begin.data(),
+            .kv_len = kv_len_.data(),
+            .page_table = table.data(),
+            .page_table_stride = stride_};
+  }
+
+  std::vector<float> Reference() const {
+    std::vector<float> pool(static_cast<size_t>(num_pages_ * page_bytes(DType::kF32) / 4),
+                            std::numeric_limits<float>::quiet_NaN());
+    std::vector<float> k = k_, v = v_;
+    for (float& x : k) x = Rounded(config_.cache, x);
+    for (float& x : v) x = Rounded(config_.cache, x);
+    const auto [q_begin, positions] = History();
+    const KvLayerView cache{reinterpret_cast<std::byte*>(pool.data()),
+                            page_bytes(DType::kF32),
+                            DType::kF32,
+                            config_.page_tokens,
+                            config_.num_kv_heads,
+                            config_.head_dim};
+    const Shape shape{q_begin.back(), config_.num_kv_heads, config_.head_dim};
+    attention::KvWriteWith(attention::PlainKernels(),
+                           {.k = {reinterpret_cast<std::byte*>(k.data()), DType::kF32, shape},
+                            .v = {reinterpret_cast<std::byte*>(v.data()), DType::kF32, shape},
+                            .k_row_stride = kv_width(),
+                            .v_row_stride = kv_width(),
+                            .positions = positions.data(),
+                            .rows = HostRows(q_begin, full_table_),
+                            .cache = cache});
+    std::vector<float> out(q_.size());
+    PagedAttentionReference(Args(reinterpret_cast<std::byte*>(out.data()),
+                                 reinterpret_cast<const std::byte*>(q_.data()), DType::kF32,
+                                 HostRows(q_begin_, table_), cache, sinks_.data()));
+    return out;
+  }
+
+  // q_begin and positions of a step that writes every position of every row.
+  std::pair<std::vector<int32_t>, std::vector<int32_t>> History() const {
+    std::vector<int32_t> q_begin = {0}, positions;
+    for (const Row& row : rows_) {
+      for (int32_t s = 0; s < row.end; ++s) positions.push_back(s);
+      q_begin.push_back(q_begin.back() + row.end);
+    }
+    return {q_begin, positions};
+  }
+
+  PagedAttentionArgs Args(std::byte* out, const std::byte* q, DType dtype,
+                          const AttentionRows& rows, const KvLayerView& cache,
+                          const float* sinks) const {
+    const Shape shape{tokens(), config_.num_heads, config_.head_dim};
+    return {.out = {out, dtype, shape},
+            .q = {q, dtype, shape},
+            .q_row_stride = int64_t{config_.num_heads} * config_.head_dim,
+            .rows = rows,
+            .cache = cache,
+            .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
+            .group_size = config_.group_size,
+            .group_offset = config_.group_offset,
+            .window = config_.window,
+            .soft_cap = config_.soft_cap,
+            .sinks = config_.sinks ? sinks : nullptr};
+  }
+
+  const Config config_;
+  const std::vector<Row> rows_;
+  Rng rng_;
+  std::vector<int32_t> q_begin_ = {0}, kv_len_, full_table_, table_;
+  int32_t stride_ = 0, num_pages_ = 0;
+  std::vector<float> q_, k_, v_, sinks_;
+
+ private:
+  std::vector<float> Normal(int64_t count, DType dtype) {
+    std::vector<float> data(static_cast<size_t>(count));
+    for (float& value : data) value = Rounded(dtype, rng_.NextNormal() * 1.5f);
+    return data;
+  }
+};
+
+class AttentionGpuTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto device = MakeCudaDevice({.memory_fraction = 0.2});
+    ASSERT_TRUE(device.ok()) << device.status().message();
+    device_ = std::move(device).value();
+    stream_ = device_->load_stream();
+  }
+
+  Buffer ToDevice(const void* data, size_t bytes) {
+    Buffer buffer = Buffer::Allocate(*device_, std::max<size_t>(bytes, 16)).value();
+    if (bytes > 0) device_->Upload(buffer.data(), data, bytes);
+    return buffer;
+  }
+  template <typename T>
+  Buffer ToDevice(const std::vector<T>& values) {
+    return ToDevice(values.data(), values.size() * sizeof(T));
+  }
+  std::vector<std::byte> FromDevice(const Buffer& buffer) {
+    Buffer back = Buffer::Allocate(*device_, buffer.size(), MemoryKind::kPinned).value();
+    device_->Copy(stream_, back.data(), buffer.data(), buffer.size());
+    device_->FinishLoading();
+    EXPECT_TRUE(device_->status().ok()) << device_->status().message();
+    return {back.data(), back.data() + buffer.size()};
+  }
+
+  Buffer Poisoned(int64_t bytes) {
+    return ToDevice(std::vector<uint8_t>(static_cast<size_t>(bytes), 0xFF));
+  }
+
+  KvLayerView CacheView(const Step& step, const Buffer& pool) {
+    return {pool.data(),
+            step.page_bytes(step.config_.cache),
+            step.config_.cache,
+            step.config_.page_tokens,
+            step.config_.num_kv_heads,
+            step.config_.head_dim};
+  }
+  AttentionRows DeviceRows(const Step& step, const Buffer& q_begin, const Buffer& kv_len,
+                           const Buffer& table) {
+    AttentionRows rows = step.HostRows(step.q_begin_, step.table_);
+    rows.q_begin = reinterpret_cast<const int32_t*>(q_begin.data());
+    rows.kv_len = reinterpret_cast<const int32_t*>(kv_len.data());
+    rows.page_table = reinterpret_cast<const int32_t*>(table.data());
+    return rows;
+  }
+
+  // The whole history of every row, written by KvWrite into a poisoned pool.
+  Buffer WrittenPool(const Step& step) {
+    Buffer pool = Poisoned(step.num_pages_ * step.page_bytes(step.config_.cache));
+    const auto [q_begin, positions] = step.History();
+    const Buffer k = ToDevice(Encoded(step.config_.activations, step.k_));
+    const Buffer v = ToDevice(Encoded(step.config_.activations, step.v_));
+    const Buffer begin = ToDevice(q_begin), length = ToDevice(step.kv_len_),
+                 table = ToDevice(step.full_table_), position = ToDevice(positions);
+    const Shape shape{q_begin.back(), step.config_.num_kv_heads, step.config_.head_dim};
+    KvWrite(stream_, {.k = {k.data(), step.config_.activations, shape},
+                      .v = {v.data(), step.config_.activations, shape},
+                      .k_row_stride = step.kv_width(),
+                      .v_row_stride = step.kv_width(),
+                      .positions = reinterpret_cast<const int32_t*>(position.data()),
+                      .rows = DeviceRows(step, begin, length, table),
+                      .cache = CacheView(step, pool)});
+    device_->FinishLoading();
+    return pool;
+  }
+
+  // The step's attention on the device, by the kernel that `attend` launches.
+  template <typename Attend>
+  std::vector<float> Run(const Step& step, const Attend& attend) {
+    const Buffer pool = WrittenPool(step);
+    const DType dtype = step.config_.activations;
+    const Buffer q = ToDevice(Encoded(dtype, step.q_)), sinks = ToDevice(step.sinks_);
+    const Buffer begin = ToDevice(step.q_begin_), length = ToDevice(step.kv_len_),
+                 table = ToDevice(step.table_);
+    const Buffer out = Poisoned(static_cast<int64_t>(step.q_.size()) * Info(dtype).block_bytes);
+    attend(step.Args(out.data(), q.data(), dtype, DeviceRows(step, begin, length, table),
+                     CacheView(step, pool), reinterpret_cast<const float*>(sinks.data())));
+    return Decoded(dtype, FromDevice(out));
+  }
+
+  std::unique_ptr<Device> device_;
+  Stream stream_;
+};
+
+// bf16 outputs round by 2⁻⁹; the fast kernels round weights to 8 bits of mantissa as well.
+double Tolerance(const Config& config) { return config.activations == DType::kF32 ? 2e-5 : 6e-3; }
+
+std::vector<Config> Configs() {
+  std::vector<Config> configs;
+  for (const DType cache : {DType::kBF16, DType::kF8E4M3, DType::kF16, DType::kF32}) {
+    for (const DType activations : {DType::kBF16, DType::kF32}) {
+      configs.push_back({.cache = cache, .activations = activations});
+      configs.push_back({.cache = cache, .activations = activations, .window = 100, .sinks = true});
+    }
+    configs.push_back({.cache = cache, .soft_cap = 3.0f});
+    for (const int32_t d : {64, 80, 96, 256}) configs.push_back({.cache = cache, .head_dim = d});
+    configs.push_back({.cache = cache, .num_heads = 16, .num_kv_heads = 1, .group_size = 16});
+    configs.push_back({.cache = cache, .num_heads = 3, .num_kv_heads = 3, .group_size = 1});
+    configs.push_back({.cache = cache, .num_heads = 9, .num_kv_heads = 3, .group_size = 3});
+    configs.push_back({.cache = cache, .num_heads = 4, .group_offset = 2});
+  }
+  configs.push_back({.page_tokens = 16, .window = 33});
+  configs.push_back({.page_tokens = 5});
+  configs.push_back({.num_heads = 40, .num_kv_heads = 1, .head_dim = 24, .group_size = 40});
+  configs.push_back({.window = 1});
+  return configs;
+}
+
+TEST_F(AttentionGpuTest, TheSimpleKernelMatchesTheDefinition) {
+  uint64_t seed = 1;
+  for (const Config& config : Configs()) {
+    const Step step(config, {{100, 130}, {0, 1}, {0, 33}, {5, 5}, {31, 64}, {299, 300}}, ++seed);
+    const auto out =
+        Run(step, [&](const PagedAttentionArgs& args) { sm90::SimpleAttention(stream_, args); });
+    EXPECT_LT(RelativeError(out, step.Reference()), Tolerance(config)) << config.ToString();
+  }
+}
+
+struct RopeCase {
+  DType activations = DType::kBF16, cache = DType::kBF16;
+  int32_t head_dim = 128, rotary_dim = 128;
+  RopePairing pairing = RopePairing::kHalves;
+  bool norm = false;
+};
+
+// q, k and v as slices of one qkv buffer [T, width]; rows of one and of several tokens, a padded
+// token whose page is −1.
+TEST_F(AttentionGpuTest, RopeKvWriteTurnsAndAppendsAsTheDefinition) {
+  const std::vector<RopeCase> cases = {
+      {},
+      {.norm = true},
+      {.activations = DType::kF32, .cache = DType::kF32, .norm = true},
+      {.cache = DType::kF8E4M3, .head_dim = 64, .rotary_dim = 64},
+      {.cache = DType::kF16, .head_dim = 80, .rotary_dim = 32, .norm = true},
+      {.head_dim = 256, .rotary_dim = 64, .pairing = RopePairing::kInterleaved, .norm = true},
+      {.activations = DType::kF32,
+       .head_dim = 96,
+       .rotary_dim = 96,
+       .pairing = RopePairing::kInterleaved}};
+  for (const RopeCase& c : cases) {
+    SCOPED_TRACE(c.head_dim);
+    constexpr int32_t kHeads = 6, kKvHeads = 2, kPage = 16, kTokens = 8, kPages = 5;
+    const int32_t d = c.head_dim;
+    const int64_t width = int64_t{kHeads + 2 * kKvHeads} * d;
+    Rng rng(7);
+    std::vector<float> qkv(static_cast<size_t>(kTokens * width)), norms(static_cast<size_t>(2 * d)),
+        cos_sin(static_cast<size_t>(kTokens * c.rotary_dim));
+    for (float& x : qkv) x = Rounded(c.activations, rng.NextNormal() * 2.0f);
+    for (float& x : norms) x = 1.0f + 0.2f * rng.NextNormal();
+    for (float& x : cos_sin) x = rng.NextNormal();
+    const std::vector<int32_t> q_begin = {0, 1, 6, 7, 8}, kv_len = {31, 20, 1, 1};
+    const std::vector<int32_t> positions = {30, 15, 16, 17, 18, 19, 0, 0};
+    const std::vector<int32_t> rope_positions = {0, 1, 2, 3, 4, 5, 6, 7};
+    const std::vector<int32_t> table = {4, 0, 2, 3, 1, -1, -1, -1};
+
+    const auto args = [&](std::byte* data, DType dtype, const float* norm, const float* turns,
+                          const int32_t* rope_at, const int32_t* at, AttentionRows rows,
+                          KvLayerView cache) {
+      const int64_t element = Info(dtype).block_bytes;
+      const TensorView q{data, dtype, Shape{kTokens, kHeads, d}};
+      const TensorView k{data + kHeads * d * element, dtype, Shape{kTokens, kKvHeads, d}};
+      const TensorView v{data + (kHeads + kKvHeads) * d * element, dtype,
+                         Shape{kTokens, kKvHeads, d}};
+      return RopeKvWriteArgs{.rope = {q, k, width, width, rope_at, turns, c.rotary_dim, c.pairing,
+                                      c.norm ? norm : nullptr, c.norm ? norm + d : nullptr, 1e-6f},
+                             .write = {k, v, width, width, at, rows, cache}};
+    };
+    const AttentionRows host_rows{4, q_begin.data(), kv_len.data(), table.data(), 2};
+
+    const int64_t page_bytes = KvLayerPageBytes(c.cache, kPage, kKvHeads, d);
+    const Buffer pool = Poisoned(kPages * page_bytes), data = ToDevice(Encoded(c.activations, qkv));
+    const Buffer norm = ToDevice(norms), turns = ToDevice(cos_sin), begin = ToDevice(q_begin),
+                 length = ToDevice(kv_len), at = ToDevice(positions),
+                 rope_at = ToDevice(rope_positions), pages = ToDevice(table);
+    const auto ints = [](const Buffer& b) { return reinterpret_cast<const int32_t*>(b.data()); };
+    RopeKvWrite(stream_, args(data.data(), c.activations, reinterpret_cast<float*>(norm.data()),
+                              reinterpret_cast<float*>(turns.data()), ints(rope_at), ints(at),
+                              {4, ints(begin), ints(length), ints(pages), 2},
+                              {pool.data(), page_bytes, c.cache, kPage, kKvHeads, d}));
+    const std::vector<float> turned = Decoded(c.activations, FromDevice(data));
+    const std::vector<float> written = Decoded(c.cache, FromDevice(pool));
+
+    std::vector<float> expected = qkv;
+    const RopeKvWriteArgs host =
+        args(reinterpret_cast<std::byte*>(expected.data()), DType::kF32, norms.data(),
+             cos_sin.data(), rope_positions.data(), positions.data(), host_rows, {});
+    RopeReference(host.rope);
+    const float q_unit = c.activations == DType::kF32 ? 2e-6f : 4.1e-3f;
+    const float unit = c.cache == DType::kF32    ? 2e-6f
+                       : c.cache == DType::kF16  ? 6e-4f
+                       : c.cache == DType::kBF16 ? 4.1e-3f
+                                                 : 0.07f;
+    std::vector<bool> touched(written.size(), false);
+    for (int32_t t = 0; t < kTokens; ++t) {
+      for (int32_t i = 0; i < kHeads * d; ++i) {
+        const float e = expected[static_cast<size_t>(t * width + i)];
+        ASSERT_NEAR(turned[static_cast<size_t>(t * width + i)], e, q_unit * (std::fabs(e) + 0.1f));
+      }
+      const int32_t row = t == 0  ? 0
+                          : t < 6 ? 1
+                                  : t - 4,
+                    position = positions[static_cast<size_t>(t)];
+      const int32_t page = table[static_cast<size_t>(row * 2 + position / kPage)];
+      if (page < 0) continue;
+      for (int32_t h = 0; h < 2 * kKvHeads; ++h) {
+        for (int32_t i = 0; i < d; ++i) {
+          const size_t index = static_cast<size_t>(
+              ((int64_t{page} * 2 * kKvHeads + h) * kPage + position % kPage) * d + i);
+          const float e = expected[static_cast<size_t>(t * width + (kHeads + h) * d + i)];
+          ASSERT_NEAR(written[index], e, unit * (std::fabs(e) + 0.1f)) << t << " " << h << " " << i;
+          touched[index] = true;
+        }
+      }
+    }
+    for (size_t i = 0; i < written.size(); ++i) ASSERT_TRUE(touched[i] || std::isnan(written[i]));
+  }
+}
+
+}  // namespace
+}  // namespace hayate::ops
