@@ -1,11 +1,15 @@
 #include "weights/dummy.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <thread>
 #include <utility>
+#include <vector>
 
+#include "base/align.h"
 #include "base/check.h"
 #include "base/rng.h"
 #include "tensor/float16.h"
@@ -32,48 +36,75 @@ float NearNormal(uint32_t bits) {
 void Put16(std::byte* to, uint16_t bits) { std::memcpy(to, &bits, sizeof(bits)); }
 void PutHalf(std::byte* to, float value) { Put16(to, FloatToF16(value)); }
 
-template <typename T, typename Encode>
-void FillWith(TensorView out, Rng& rng, Encode encode) {
-  const int64_t count = out.shape.num_elements();
-  for (int64_t i = 0; i < count; ++i) {
-    const T value = encode(NearNormal(rng.NextU32()));
-    std::memcpy(out.data + i * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
-  }
+// Large tensors are filled by all cores, in chunks with random numbers of their own, so that the
+// values do not depend on how many cores there are.
+constexpr int64_t kChunk = int64_t{1} << 20;  // elements
+
+template <typename Fill>  // void(int64_t begin, int64_t end, Rng&)
+void ForChunks(int64_t count, uint64_t seed, Fill fill) {
+  const int64_t num_chunks = CeilDiv(count, kChunk);
+  std::atomic<int64_t> next{0};
+  const auto work = [&] {
+    for (int64_t i = next++; i < num_chunks; i = next++) {
+      Rng rng(seed + static_cast<uint64_t>(i) * 0x9E3779B97F4A7C15u);
+      fill(i * kChunk, std::min(count, (i + 1) * kChunk), rng);
+    }
+  };
+  const auto cores = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
+  std::vector<std::jthread> helpers;
+  for (int64_t i = 1; i < std::min(cores, num_chunks); ++i) helpers.emplace_back(work);
+  work();
 }
 
-void FillPlain(TensorView out, Rng& rng, float sigma) {
+template <typename T, typename Encode>
+void FillWith(TensorView out, uint64_t seed, Encode encode) {
+  ForChunks(out.shape.num_elements(), seed, [&](int64_t begin, int64_t end, Rng& rng) {
+    for (int64_t i = begin; i < end; ++i) {
+      const T value = encode(NearNormal(rng.NextU32()));
+      std::memcpy(out.data + i * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
+    }
+  });
+}
+
+void FillBytes(TensorView out, uint64_t seed) {
+  ForChunks(out.num_bytes(), seed, [&](int64_t begin, int64_t end, Rng& rng) {
+    for (int64_t at = begin; at < end; at += 4) {
+      const uint32_t bits = rng.NextU32();
+      std::memcpy(out.data + at, &bits, static_cast<size_t>(std::min<int64_t>(4, end - at)));
+    }
+  });
+}
+
+void FillPlain(TensorView out, uint64_t seed, float sigma) {
   const auto small = [](float value) { return static_cast<int>(std::lround(value * 2)); };
   switch (out.dtype) {
     case DType::kF32:
-      return FillWith<float>(out, rng, [&](float v) { return v * sigma; });
+      return FillWith<float>(out, seed, [&](float v) { return v * sigma; });
     case DType::kF16:
-      return FillWith<uint16_t>(out, rng, [&](float v) { return FloatToF16(v * sigma); });
+      return FillWith<uint16_t>(out, seed, [&](float v) { return FloatToF16(v * sigma); });
     case DType::kBF16:
-      return FillWith<uint16_t>(out, rng, [&](float v) { return FloatToBf16(v * sigma); });
+      return FillWith<uint16_t>(out, seed, [&](float v) { return FloatToBf16(v * sigma); });
     case DType::kF8E4M3:
-      return FillWith<uint8_t>(out, rng, [&](float v) { return FloatToF8E4M3(v * sigma); });
+      return FillWith<uint8_t>(out, seed, [&](float v) { return FloatToF8E4M3(v * sigma); });
     case DType::kF8E5M2:  // the upper byte of a half, rounded
-      return FillWith<uint8_t>(out, rng, [&](float v) {
+      return FillWith<uint8_t>(out, seed, [&](float v) {
         return static_cast<uint8_t>((FloatToF16(v * sigma) + 0x80) >> 8);
       });
     case DType::kF8E8M0:  // a scale of one
-      return FillWith<uint8_t>(out, rng, [](float) { return uint8_t{127}; });
+      return FillWith<uint8_t>(out, seed, [](float) { return uint8_t{127}; });
     case DType::kI8:
     case DType::kU8:
-      return FillWith<uint8_t>(out, rng, [&](float v) { return static_cast<uint8_t>(small(v)); });
+      return FillWith<uint8_t>(out, seed, [&](float v) { return static_cast<uint8_t>(small(v)); });
     case DType::kI16:
-      return FillWith<int16_t>(out, rng, [&](float v) { return static_cast<int16_t>(small(v)); });
+      return FillWith<int16_t>(out, seed, [&](float v) { return static_cast<int16_t>(small(v)); });
     case DType::kI32:
-      return FillWith<int32_t>(out, rng, [&](float v) { return int32_t{small(v)}; });
+      return FillWith<int32_t>(out, seed, [&](float v) { return int32_t{small(v)}; });
     case DType::kI64:
-      return FillWith<int64_t>(out, rng, [&](float v) { return int64_t{small(v)}; });
+      return FillWith<int64_t>(out, seed, [&](float v) { return int64_t{small(v)}; });
     case DType::kBool:
-      return FillWith<uint8_t>(out, rng, [](float v) { return uint8_t{v > 0}; });
+      return FillWith<uint8_t>(out, seed, [](float v) { return uint8_t{v > 0}; });
     case DType::kF4E2M1:  // uniform codes; their scales, a tensor of their own, set the size
-      for (int64_t i = 0; i < out.num_bytes(); ++i) {
-        out.data[i] = static_cast<std::byte>(rng.NextU32() & 0xFF);
-      }
-      return;
+      return FillBytes(out, seed);
     default:
       CHECK(false) << Info(out.dtype).name;
   }
@@ -127,12 +158,9 @@ void SetScales(DType dtype, std::byte* block, float sigma) {
   }
 }
 
-void FillBlocks(TensorView out, Rng& rng, float sigma) {
+void FillBlocks(TensorView out, uint64_t seed, float sigma) {
   const int64_t bytes = out.num_bytes();
-  for (int64_t at = 0; at < bytes; at += 4) {
-    const uint32_t bits = rng.NextU32();
-    std::memcpy(out.data + at, &bits, static_cast<size_t>(std::min<int64_t>(4, bytes - at)));
-  }
+  FillBytes(out, seed);
   for (int64_t at = 0; at < bytes; at += Info(out.dtype).block_bytes) {
     SetScales(out.dtype, out.data + at, sigma);
   }
@@ -163,9 +191,9 @@ void FillDummy(TensorView out, std::string_view name, uint64_t seed) {
   const bool float16_or_32 =
       out.dtype == DType::kF32 || out.dtype == DType::kF16 || out.dtype == DType::kBF16;
   if ((IsNorm(out, name) || IsScale(name)) && float16_or_32) return FillOnes(out);
-  Rng rng(seed ^ HashName(name));
+  seed ^= HashName(name);
   const float sigma = 1.0f / std::sqrt(static_cast<float>(out.cols()));
-  IsBlockType(out.dtype) ? FillBlocks(out, rng, sigma) : FillPlain(out, rng, sigma);
+  IsBlockType(out.dtype) ? FillBlocks(out, seed, sigma) : FillPlain(out, seed, sigma);
 }
 
 ConstTensorView DummyStore::Get(std::string_view name, DType dtype, const Shape& shape) {
