@@ -2,10 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <filesystem>
-#include <set>
 
+#include "models/testing/golden_case.h"
 #include "models/testing/model_runner.h"
 
 namespace hayate::models {
@@ -14,31 +13,15 @@ namespace {
 using testing::ModelRunner;
 using testing::RunnerOptions;
 using testing::WantedLogits;
+using testing::WorstDifference;
 
 const std::filesystem::path kGolden = "tests/golden/dense";
 
-// What transformers computed for a case.
-struct Expected {
-  std::vector<int32_t> input_ids, greedy;
-  std::vector<float> logits;         // [T, V]
-  std::vector<float> greedy_logits;  // [8, V]
-};
-
-template <typename T>
-std::vector<T> Values(const weights::Checkpoint& file, std::string_view name) {
-  const ConstTensorView tensor = file.Tensor(name).value();
-  const T* values = reinterpret_cast<const T*>(tensor.data);
-  return std::vector<T>(values, values + tensor.shape.num_elements());
-}
-
 class Golden : public ::testing::TestWithParam<std::string> {
  protected:
-  Golden() : checkpoint_(weights::Checkpoint::Open(kGolden / GetParam()).value()) {
-    const auto file =
-        weights::Checkpoint::Open(kGolden / GetParam() / "expected.safetensors").value();
-    expected_ = {Values<int32_t>(file, "input_ids"), Values<int32_t>(file, "greedy"),
-                 Values<float>(file, "logits"), Values<float>(file, "greedy_logits")};
-  }
+  Golden()
+      : checkpoint_(weights::Checkpoint::Open(kGolden / GetParam()).value()),
+        expected_(testing::ReadGoldenCase(kGolden / GetParam())) {}
 
   std::unique_ptr<ModelRunner> Runner(const RunnerOptions& options) {
     auto runner = ModelRunner::Create(checkpoint_, options);
@@ -63,19 +46,8 @@ class Golden : public ::testing::TestWithParam<std::string> {
   }
 
   weights::Checkpoint checkpoint_;
-  Expected expected_;
+  const testing::GoldenCase expected_;
 };
-
-float WorstDifference(const std::vector<float>& a, const std::vector<float>& b) {
-  EXPECT_EQ(a.size(), b.size());
-  float worst = 0.0f;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    // A NaN must not compare as close.
-    const float difference = std::abs(a[i] - b[i]);
-    worst = difference <= worst ? worst : difference;
-  }
-  return worst;
-}
 
 // oracles.md: fp32 implementations of these models differ by about 1e-5; 1e-4 catches any wrong
 // formula.
@@ -162,21 +134,11 @@ TEST_P(Golden, PageSizeDoesNotChangeTheBits) {
   }
 }
 
-std::vector<std::string> Cases() {
-  std::set<std::string> cases;
-  for (const auto& entry : std::filesystem::directory_iterator(kGolden)) {
-    if (std::filesystem::exists(entry.path() / "expected.safetensors")) {
-      cases.insert(entry.path().filename());
-    }
-  }
-  return {cases.begin(), cases.end()};
-}
-
-INSTANTIATE_TEST_SUITE_P(Dense, Golden, ::testing::ValuesIn(Cases()),
+INSTANTIATE_TEST_SUITE_P(Dense, Golden, ::testing::ValuesIn(testing::GoldenCases(kGolden)),
                          [](const auto& test) { return test.param; });
 
 TEST(Golden, HasACaseOfEveryFamily) {
-  const std::vector<std::string> cases = Cases();
+  const std::vector<std::string> cases = testing::GoldenCases(kGolden);
   for (const char* name : {"llama", "mistral_window_8", "qwen2", "qwen3"}) {
     EXPECT_NE(std::ranges::find(cases, name), cases.end()) << name;
   }

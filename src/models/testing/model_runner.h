@@ -3,6 +3,7 @@
 // small, for tests and benches. Not thread-safe.
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -21,7 +22,8 @@
 namespace hayate::models::testing {
 
 struct RunnerOptions {
-  int num_ranks = 1;
+  DeviceKind device = DeviceKind::kCpu;
+  int num_ranks = 1;  // CUDA: 1
   ops::MatmulPrecision precision = ops::MatmulPrecision::kExact;
   DType kv_dtype = DType::kF32;
   int32_t page_tokens = 16;
@@ -58,6 +60,8 @@ class ModelRunner {
   const Model& model() const { return *ranks_[0].model; }
   const Model& model(int rank) const { return *ranks_[static_cast<size_t>(rank)].model; }
   int vocab_size() const { return model().facts().vocab_size; }
+  // A model may round the wanted page size up.
+  int page_tokens() const { return model().cache_layout().page_tokens; }
 
   // One step over the rows. Logits of the wanted tokens, row by row: [L, V].
   const std::vector<float>& Step(const std::vector<RunnerRow>& rows) {
@@ -92,7 +96,11 @@ class ModelRunner {
   struct Rank {
     Status Load(const weights::Checkpoint& checkpoint, const RunnerOptions& options, int rank) {
       if (options.pin) PinThisThread(rank);
-      device = MakeCpuDevice(rank);
+      if (options.device == DeviceKind::kCpu) {
+        device = MakeCpuDevice(rank);
+      } else {
+        ASSIGN_OR_RETURN(device, MakeCudaDevice({.memory_fraction = 0.1}));
+      }
       ASSIGN_OR_RETURN(model, LoadModel(checkpoint, {.rank = rank,
                                                      .num_ranks = options.num_ranks,
                                                      .device = device.get(),
@@ -109,16 +117,42 @@ class ModelRunner {
             Buffer buffer,
             Buffer::Allocate(*device, static_cast<size_t>(std::max<int64_t>(pool, 64))));
         // What stale pages hold must not matter: NaN in every float type, garbage in int8.
-        std::fill_n(buffer.data(), buffer.size(), std::byte{0xFF});
+        const std::vector<std::byte> stale(buffer.size(), std::byte{0xFF});
+        device->Upload(buffer.data(), stale.data(), stale.size());
         pools.push_back(buffer.data());
         buffers.push_back(std::move(buffer));
       }
-      return OkStatus();
+      stream = device->NewStream();
+      device->FinishLoading();
+      return device->status();
+    }
+    // A copy in memory of the device; on the CPU the array itself.
+    template <typename T>
+    T* Placed(T* values, size_t count) {
+      if (device->kind() == DeviceKind::kCpu || count == 0) return values;
+      placed.push_back(Buffer::Allocate(*device, count * sizeof(T)).value());
+      device->Upload(placed.back().data(), values, count * sizeof(T));
+      return reinterpret_cast<T*>(placed.back().data());
+    }
+    // Waits for the stream and brings `count` values back; on the CPU they are there.
+    void BringBack(const float* from, float* to, size_t count) {
+      if (device->kind() == DeviceKind::kCpu) return;
+      const Buffer pinned =
+          Buffer::Allocate(*device, count * sizeof(float), MemoryKind::kPinned).value();
+      const Event done = device->NewEvent();
+      device->Copy(stream, pinned.data(), from, count * sizeof(float));
+      device->Record(done, stream);
+      device->Synchronize(done);
+      std::memcpy(to, pinned.data(), count * sizeof(float));
+      while (!placed.empty()) placed.pop_back();  // from the last: the device takes them back so
+      CHECK(device->status().ok()) << device->status().message();
     }
 
     std::unique_ptr<Device> device;
+    Stream stream;
     std::unique_ptr<Workspace> workspace;
     std::vector<Buffer> buffers;
+    std::vector<Buffer> placed;  // of the step
     std::vector<std::byte*> pools;
     std::unique_ptr<Model> model;
   };
@@ -169,7 +203,7 @@ class ModelRunner {
       }
       q_begin_.push_back(static_cast<int32_t>(tokens_.size()));
       kv_len_.push_back(sequence.length);
-      while (static_cast<int>(sequence.pages.size()) * options_.page_tokens < sequence.length) {
+      while (static_cast<int>(sequence.pages.size()) * page_tokens() < sequence.length) {
         CHECK(!free_pages_.empty()) << "the runner has too few pages";
         sequence.pages.push_back(free_pages_.back());
         free_pages_.pop_back();
@@ -192,8 +226,8 @@ class ModelRunner {
         const int first_position = sequence.length - static_cast<int>(rows[r].tokens.size());
         const int first_seen =
             groups[g].window > 0 ? std::max(0, first_position - groups[g].window + 1) : 0;
-        for (size_t p = static_cast<size_t>(first_seen / options_.page_tokens);
-             p < sequence.pages.size(); ++p) {
+        for (size_t p = static_cast<size_t>(first_seen / page_tokens()); p < sequence.pages.size();
+             ++p) {
           page_tables_[g][r * static_cast<size_t>(stride) + p] = sequence.pages[p];
         }
       }
@@ -207,17 +241,28 @@ class ModelRunner {
 
   void Run(int rank) {
     Rank& mine = ranks_[static_cast<size_t>(rank)];
-    const ForwardBatch batch = {.num_tokens = static_cast<int32_t>(tokens_.size()),
-                                .token_ids = tokens_.data(),
-                                .positions = positions_.data(),
-                                .rows = rows_,
-                                .num_logits = static_cast<int32_t>(logits_index_.size()),
-                                .logits_index = logits_index_.data(),
-                                .logits = logits_.data()};
-    mine.model->Forward(batch, {.stream = mine.device->NewStream(),
+    std::vector<ops::AttentionRows> rows = rows_;
+    int32_t* q_begin = mine.Placed(q_begin_.data(), q_begin_.size());
+    int32_t* kv_len = mine.Placed(kv_len_.data(), kv_len_.size());
+    for (size_t g = 0; g < rows.size(); ++g) {
+      rows[g].q_begin = q_begin;
+      rows[g].kv_len = kv_len;
+      rows[g].page_table = mine.Placed(page_tables_[g].data(), page_tables_[g].size());
+    }
+    const ForwardBatch batch = {
+        .num_tokens = static_cast<int32_t>(tokens_.size()),
+        .token_ids = mine.Placed(tokens_.data(), tokens_.size()),
+        .positions = mine.Placed(positions_.data(), positions_.size()),
+        .rows = rows,
+        .num_logits = static_cast<int32_t>(logits_index_.size()),
+        .logits_index = mine.Placed(logits_index_.data(), logits_index_.size()),
+        .logits = mine.Placed(logits_.data(), logits_.size())};
+    mine.device->FinishLoading();
+    mine.model->Forward(batch, {.stream = mine.stream,
                                 .workspace = mine.workspace.get(),
                                 .group = groups_[static_cast<size_t>(rank)].get(),
                                 .pools = mine.pools});
+    mine.BringBack(batch.logits, logits_.data(), logits_.size());
     groups_[static_cast<size_t>(rank)]->Barrier({});
   }
 

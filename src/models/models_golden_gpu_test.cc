@@ -1,0 +1,91 @@
+// The tiny checkpoints of tests/golden/dense on a GPU: fp32 end to end against the same tolerance
+// as the CPU, and the fast mode's bf16 activations within what rounding explains.
+
+#include <gtest/gtest.h>
+
+#include "models/testing/golden_case.h"
+#include "models/testing/model_runner.h"
+
+namespace hayate::models {
+namespace {
+
+using testing::ModelRunner;
+using testing::RunnerOptions;
+using testing::WantedLogits;
+using testing::WorstDifference;
+
+const std::filesystem::path kGolden = "tests/golden/dense";
+
+// fp32 sums in another order; see models_golden_test.cc.
+constexpr float kExactTolerance = 1e-4f;
+// Logits are of order 1; activations, keys and values are rounded to 8 bits of mantissa.
+constexpr float kFastTolerance = 0.1f;
+
+class GpuGolden : public ::testing::TestWithParam<std::string> {
+ protected:
+  GpuGolden()
+      : checkpoint_(weights::Checkpoint::Open(kGolden / GetParam()).value()),
+        expected_(testing::ReadGoldenCase(kGolden / GetParam())) {}
+
+  std::unique_ptr<ModelRunner> Runner(RunnerOptions options) {
+    options.device = DeviceKind::kCuda;
+    auto runner = ModelRunner::Create(checkpoint_, options);
+    EXPECT_TRUE(runner.ok()) << runner.status().ToString();
+    return std::move(runner).value();
+  }
+  std::vector<float> Chunked(ModelRunner& runner, size_t chunk, int sequence) {
+    std::vector<float> all;
+    const auto& ids = expected_.input_ids;
+    for (size_t begin = 0; begin < ids.size(); begin += chunk) {
+      const size_t end = std::min(ids.size(), begin + chunk);
+      const auto& logits = runner.Step(
+          {{sequence,
+            {ids.begin() + static_cast<long>(begin), ids.begin() + static_cast<long>(end)},
+            WantedLogits::kAll}});
+      all.insert(all.end(), logits.begin(), logits.end());
+    }
+    return all;
+  }
+
+  weights::Checkpoint checkpoint_;
+  const testing::GoldenCase expected_;
+};
+
+TEST_P(GpuGolden, ExactModeGivesTheLogitsOfTransformers) {
+  const auto runner = Runner({.page_tokens = 64});
+  std::vector<float> logits = Chunked(*runner, expected_.input_ids.size(), 0);
+  EXPECT_LT(WorstDifference(logits, expected_.logits), kExactTolerance);
+  const size_t vocab = static_cast<size_t>(runner->vocab_size());
+  for (size_t i = 0; i + 1 < expected_.greedy.size(); ++i) {
+    logits = runner->Step({{0, {expected_.greedy[i]}}});
+    const std::vector<float> row(
+        expected_.greedy_logits.begin() + static_cast<long>((i + 1) * vocab),
+        expected_.greedy_logits.begin() + static_cast<long>((i + 2) * vocab));
+    EXPECT_LT(WorstDifference(logits, row), kExactTolerance) << "greedy token " << i + 1;
+  }
+}
+
+TEST_P(GpuGolden, ChunksDoNotChangeTheAnswer) {
+  const auto runner = Runner({.page_tokens = 16});
+  for (const size_t chunk : {1, 5, 17, 33}) {
+    EXPECT_LT(WorstDifference(Chunked(*runner, chunk, 0), expected_.logits), kExactTolerance)
+        << chunk;
+    runner->Drop(0);
+  }
+}
+
+TEST_P(GpuGolden, FastModeStaysClose) {
+  const auto runner = Runner(
+      {.precision = ops::MatmulPrecision::kFast, .kv_dtype = DType::kBF16, .page_tokens = 64});
+  for (const size_t chunk : {1, 19, 64}) {
+    EXPECT_LT(WorstDifference(Chunked(*runner, chunk, 0), expected_.logits), kFastTolerance)
+        << chunk;
+    runner->Drop(0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dense, GpuGolden, ::testing::ValuesIn(testing::GoldenCases(kGolden)),
+                         [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace hayate::models
