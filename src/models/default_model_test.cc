@@ -5,18 +5,16 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
-
+#include "models/testing/greedy_deviation.h"
 #include "models/testing/model_runner.h"
 
 namespace hayate::models {
 namespace {
 
+using testing::CompareGreedy;
+using testing::GreedyDeviation;
 using testing::ModelRunner;
 using testing::RunnerOptions;
-using testing::WantedLogits;
 
 // ThreadSanitizer makes the arithmetic some twenty times slower.
 #if defined(__SANITIZE_THREAD__)
@@ -31,49 +29,15 @@ class DefaultModel : public ::testing::Test {
     const auto path = testing::DefaultModelPath();
     if (!path) GTEST_SKIP() << "no default model here; tools/fetch_model.sh fetches it";
     checkpoint_ = std::make_unique<weights::Checkpoint>(weights::Checkpoint::Open(*path).value());
-    std::ifstream file("tests/golden/smollm2/expected.json");
-    cases_ = nlohmann::json::parse(file).at("cases");
+    cases_ = testing::ReadGreedyCases();
     ASSERT_EQ(cases_.size(), 10u);
   }
 
-  struct Deviation {
-    float worst_first_logit = 0.0f;      // of the 16 best after the prompt
-    double widest_flipped_margin = 0.0;  // of a token whose runner-up won
-    int tokens = 0, equal = 0;
-  };
-  // Each answer is fed as it is, so that every token is judged behind the right ones.
-  Deviation Compare(const RunnerOptions& options) {
-    auto runner = ModelRunner::Create(*checkpoint_, options).value();
-    const size_t v = static_cast<size_t>(runner->vocab_size());
-    Deviation deviation;
-    for (size_t n = 0; n < kNumPrompts; ++n) {
-      const auto& c = cases_[n];
-      std::vector<int32_t> tokens = c.at("prompt_ids");
-      const std::vector<int32_t> answer = c.at("greedy_ids");
-      const std::vector<double> margins = c.at("margins");
-      const std::vector<float> first = runner->Step({{0, tokens}});
-      for (const auto& [id, logit] : c.at("first").get<std::vector<std::pair<size_t, float>>>()) {
-        deviation.worst_first_logit =
-            std::max(deviation.worst_first_logit, std::abs(first[id] - logit));
-      }
-      std::vector<float> logits = first;
-      const std::vector<int32_t> fed(answer.begin(), answer.end() - 1);
-      const auto& rest = runner->Step({{0, fed, WantedLogits::kAll}});
-      logits.insert(logits.end(), rest.begin(), rest.end());
-      for (size_t i = 0; i < answer.size(); ++i) {
-        const auto row = logits.begin() + static_cast<long>(i * v);
-        const auto best = std::max_element(row, row + static_cast<long>(v)) - row;
-        ++deviation.tokens;
-        deviation.equal += best == answer[i];
-        if (best != answer[i]) {
-          deviation.widest_flipped_margin = std::max(deviation.widest_flipped_margin, margins[i]);
-        }
-      }
-      runner->Drop(0);
-    }
-    RecordProperty("worst_first_logit", std::to_string(deviation.worst_first_logit));
-    RecordProperty("widest_flipped_margin", std::to_string(deviation.widest_flipped_margin));
-    return deviation;
+  GreedyDeviation Compare(const RunnerOptions& options) {
+    const GreedyDeviation d = CompareGreedy(*checkpoint_, cases_, kNumPrompts, options);
+    RecordProperty("worst_first_logit", std::to_string(d.worst_first_logit));
+    RecordProperty("widest_flipped_margin", std::to_string(d.widest_flipped_margin));
+    return d;
   }
 
   std::unique_ptr<weights::Checkpoint> checkpoint_;
@@ -89,7 +53,7 @@ RunnerOptions Options(ops::MatmulPrecision precision, DType kv_dtype) {
 }
 
 TEST_F(DefaultModel, ExactModeGivesTheAnswersOfTransformers) {
-  const Deviation d = Compare(Options(ops::MatmulPrecision::kExact, DType::kF32));
+  const GreedyDeviation d = Compare(Options(ops::MatmulPrecision::kExact, DType::kF32));
   EXPECT_EQ(d.tokens, 48 * static_cast<int>(kNumPrompts));
   // Sums of 576 and 1,536 products in another order, thirty layers deep, on logits of about 20.
   EXPECT_LT(d.worst_first_logit, 2e-3f);
@@ -97,7 +61,7 @@ TEST_F(DefaultModel, ExactModeGivesTheAnswersOfTransformers) {
 }
 
 TEST_F(DefaultModel, FastModeGivesThemWhereverTheBestTokenIsClear) {
-  const Deviation d = Compare(Options(ops::MatmulPrecision::kFast, DType::kF16));
+  const GreedyDeviation d = Compare(Options(ops::MatmulPrecision::kFast, DType::kF16));
   // Activations of 8 bits move logits by 0.52 at most here, and 10 of 480 best tokens lose to a
   // runner-up that was at most 0.22 behind.
   EXPECT_LT(d.worst_first_logit, 0.8f);
