@@ -70,7 +70,9 @@ OpCase MakeRope(int64_t tokens) {
   const auto frequencies = ops::ComputeRopeFrequencies(
       {.head_dim = kHeadDim, .rotary_dim = kHeadDim}, static_cast<int32_t>(tokens));
   o->cos_sin.resize(static_cast<size_t>(tokens * kHeadDim));
-  ops::FillRopeRows(*frequencies, o->positions.data(), tokens, o->cos_sin.data());
+  ops::RopeRows({}, {.out = ViewOf(o->cos_sin, {tokens, kHeadDim}),
+                     .positions = o->positions.data(),
+                     .inv_freq = frequencies->inv_freq.data()});
   OpCase result;
   result.flop = 3.0 * static_cast<double>(tokens * (kHeads + kKvHeads) * kHeadDim);
   result.run = [o, tokens] {

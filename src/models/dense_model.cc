@@ -1,14 +1,14 @@
 #include "models/dense_model.h"
 
 #include <algorithm>
-#include <cstring>
-#include <numeric>
 #include <utility>
 
 #include "base/check.h"
 #include "models/detail/dense_cache.h"
 #include "models/detail/dense_weights.h"
+#include "models/layers/activation.h"
 #include "ops/embedding/embedding.h"
+#include "ops/gather/gather_rows.h"
 #include "ops/norm/rms_norm.h"
 #include "ops/rope/rope.h"
 
@@ -17,23 +17,29 @@ namespace {
 
 const float* Floats(const Buffer& buffer) { return reinterpret_cast<const float*>(buffer.data()); }
 
-// to[i] = from[index[i]] for rows of `width` floats.
-void GatherRows(const float* from, const int32_t* index, int64_t count, int64_t width, float* to) {
-  for (int64_t i = 0; i < count; ++i) {
-    std::memcpy(to + i * width, from + index[i] * width,
-                static_cast<size_t>(width) * sizeof(float));
-  }
+// The model's inverse frequencies in device memory.
+struct RopeTable {
+  Buffer inv_freq;  // [rotary_dim / 2] f32
+  float attention_factor = 1.0f;
+};
+Result<RopeTable> PlaceFrequencies(Device& device, const ops::RopeFrequencies& frequencies) {
+  const size_t bytes = frequencies.inv_freq.size() * sizeof(float);
+  RopeTable table = {.attention_factor = frequencies.attention_factor};
+  ASSIGN_OR_RETURN(table.inv_freq, Buffer::Allocate(device, bytes));
+  device.Upload(table.inv_freq.data(), frequencies.inv_freq.data(), bytes);
+  return table;
 }
 
 class DenseModel final : public Model {
  public:
   DenseModel(ModelConfig config, ModelFacts facts, DenseCache cache, DenseWeights weights,
-             ops::RopeFrequencies frequencies)
+             RopeTable rope, DType activations)
       : config_(std::move(config)),
         facts_(std::move(facts)),
         cache_(std::move(cache)),
         weights_(std::move(weights)),
-        frequencies_(std::move(frequencies)),
+        rope_(std::move(rope)),
+        activations_(activations),
         weight_bytes_(weights_.bytes()) {}
 
   const ModelFacts& facts() const override { return facts_; }
@@ -43,10 +49,10 @@ class DenseModel final : public Model {
 
   int64_t workspace_bytes(int64_t max_tokens, int64_t max_logits) const override {
     const int64_t h = config_.hidden_size, q = weights_.attention.q_width();
-    // Ids and rotations of the step, then h, norm and partial sum for all tokens and for the rows
-    // with logits, and the heads' outputs of both.
+    // Rotations of the step, then h, norm and partial sum for all tokens and for the rows with
+    // logits, and the heads' outputs of both.
     const int64_t floats =
-        max_tokens * (1 + weights_.attention.rotary_dim + 3 * h + q) + max_logits * (3 * h + q);
+        max_tokens * (weights_.attention.rotary_dim + 3 * h + q) + max_logits * (3 * h + q);
     const int64_t layer = std::max({AttentionWorkspaceBytes(weights_.attention, max_tokens, h),
                                     MlpWorkspaceBytes(max_tokens, h, weights_.ffn.size()),
                                     ops::MatmulWorkspaceBytes(max_tokens, q),
@@ -59,7 +65,7 @@ class DenseModel final : public Model {
     DCHECK_EQ(batch.rows.size(), cache_.layout().groups.size());
     Workspace& workspace = *context.workspace;
     const size_t mark = workspace.mark();
-    const AttentionStep step = MakeStep(batch, workspace);
+    const AttentionStep step = MakeStep(batch, context);
     Rows rows = TakeRows(workspace, batch.num_tokens);
     ops::Embedding(context.stream,
                    {.out = rows.hidden, .ids = batch.token_ids, .table = weights_.embedding.view});
@@ -77,7 +83,7 @@ class DenseModel final : public Model {
                        RowsOf(batch, last), CacheOf(context, last), rows.normed);
     } else {
       AttendLayer(batch, context, step, last, rows);
-      rows = KeepLogitRows(batch, workspace, rows);
+      rows = KeepLogitRows(batch, context, rows);
       FinishLayer(context, last, rows);
       WriteLogits(batch, context, rows);
     }
@@ -87,7 +93,7 @@ class DenseModel final : public Model {
  private:
   // The tensors that pass from layer to layer, for all tokens or for the rows with logits.
   struct Rows {
-    TensorView hidden;  // [T, H], the residual stream
+    TensorView hidden;  // [T, H] f32, the residual stream
     TensorView normed;  // [T, H]
     TensorView part;    // [T, H]: this rank's term of a sum over ranks, then the sum
     TensorView heads;   // [T, q_width]
@@ -104,18 +110,19 @@ class DenseModel final : public Model {
   Rows TakeRows(Workspace& workspace, int64_t count) const {
     const Shape whole{count, config_.hidden_size};
     return {.hidden = workspace.Take(DType::kF32, whole),
-            .normed = workspace.Take(DType::kF32, whole),
-            .part = workspace.Take(DType::kF32, whole),
-            .heads = workspace.Take(DType::kF32, {count, weights_.attention.q_width()})};
+            .normed = workspace.Take(activations_, whole),
+            .part = workspace.Take(activations_, whole),
+            .heads = workspace.Take(activations_, {count, weights_.attention.q_width()})};
   }
 
-  AttentionStep MakeStep(const ForwardBatch& batch, Workspace& workspace) const {
-    const int64_t count = batch.num_tokens;
-    int32_t* rope_positions = workspace.TakeArray<int32_t>(count);
-    float* cos_sin = workspace.TakeArray<float>(count * weights_.attention.rotary_dim);
-    std::iota(rope_positions, rope_positions + count, 0);
-    ops::FillRopeRows(frequencies_, batch.positions, count, cos_sin);
-    return {batch.positions, rope_positions, cos_sin};
+  AttentionStep MakeStep(const ForwardBatch& batch, const ForwardContext& context) const {
+    const TensorView cos_sin =
+        context.workspace->Take(DType::kF32, {batch.num_tokens, weights_.attention.rotary_dim});
+    ops::RopeRows(context.stream, {.out = cos_sin,
+                                   .positions = batch.positions,
+                                   .inv_freq = Floats(rope_.inv_freq),
+                                   .attention_factor = rope_.attention_factor});
+    return {batch.positions, cos_sin.as<float>()};
   }
 
   void AttendLayer(const ForwardBatch& batch, const ForwardContext& context,
@@ -147,13 +154,14 @@ class DenseModel final : public Model {
   }
 
   // After its attention, the last layer computes only what the logits need.
-  Rows KeepLogitRows(const ForwardBatch& batch, Workspace& workspace, const Rows& all) const {
+  Rows KeepLogitRows(const ForwardBatch& batch, const ForwardContext& context,
+                     const Rows& all) const {
     if (batch.num_logits == batch.num_tokens) return all;
-    Rows kept = TakeRows(workspace, batch.num_logits);
-    GatherRows(all.hidden.as<float>(), batch.logits_index, batch.num_logits, config_.hidden_size,
-               kept.hidden.as<float>());
-    GatherRows(all.heads.as<float>(), batch.logits_index, batch.num_logits,
-               weights_.attention.q_width(), kept.heads.as<float>());
+    Rows kept = TakeRows(*context.workspace, batch.num_logits);
+    ops::GatherRows(context.stream,
+                    {.out = kept.hidden, .from = all.hidden, .index = batch.logits_index});
+    ops::GatherRows(context.stream,
+                    {.out = kept.heads, .from = all.heads, .index = batch.logits_index});
     return kept;
   }
 
@@ -172,7 +180,8 @@ class DenseModel final : public Model {
   const ModelFacts facts_;
   const DenseCache cache_;
   const DenseWeights weights_;
-  const ops::RopeFrequencies frequencies_;
+  const RopeTable rope_;
+  const DType activations_;
   const int64_t weight_bytes_;
 };
 
@@ -198,13 +207,14 @@ Result<std::unique_ptr<Model>> LoadDenseModel(const weights::Checkpoint& checkpo
                                               const LoadOptions& options) {
   const int32_t max_context =
       options.max_context > 0 ? options.max_context : config.trained_context;
-  ASSIGN_OR_RETURN(ops::RopeFrequencies frequencies,
+  ASSIGN_OR_RETURN(const ops::RopeFrequencies frequencies,
                    ops::ComputeRopeFrequencies(config.rope, max_context));
+  ASSIGN_OR_RETURN(RopeTable rope, PlaceFrequencies(*options.device, frequencies));
   ASSIGN_OR_RETURN(DenseCache cache, DenseCache::Plan(checkpoint, config, options));
   ASSIGN_OR_RETURN(DenseWeights weights, LoadDenseWeights(checkpoint, config, options));
-  return std::unique_ptr<Model>(
-      std::make_unique<DenseModel>(config, FactsOf(checkpoint, config, max_context),
-                                   std::move(cache), std::move(weights), std::move(frequencies)));
+  return std::unique_ptr<Model>(std::make_unique<DenseModel>(
+      config, FactsOf(checkpoint, config, max_context), std::move(cache), std::move(weights),
+      std::move(rope), ActivationType(*options.device, options.precision)));
 }
 
 }  // namespace hayate::models

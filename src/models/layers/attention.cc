@@ -3,45 +3,46 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/attention/rope_kv_write.h"
+
 namespace hayate::models {
 namespace {
 
 const float* Floats(const Buffer& buffer) { return reinterpret_cast<const float*>(buffer.data()); }
 
-// Heads [begin, begin + count) of the columns of qkv [T, qkv_width].
+// `heads` heads from column `column` on of the rows of qkv [T, qkv_width].
 TensorView HeadsOf(const TensorView& qkv, int64_t column, int64_t heads, int32_t head_dim) {
-  return {qkv.data + column * static_cast<int64_t>(sizeof(float)), DType::kF32,
-          Shape{qkv.shape[0], heads, head_dim}};
+  return {qkv.data + RowBytes(qkv.dtype, column), qkv.dtype, Shape{qkv.shape[0], heads, head_dim}};
 }
 
-// The queries, keys and values of x, turned; keys and values are appended to the cache.
+// The queries, keys and values of x; the queries turned, the turned keys and the values appended to
+// the cache.
 TensorView ProjectAndAppend(Stream stream, Workspace& workspace, const AttentionShape& shape,
                             const AttentionLayer& layer, const AttentionStep& step,
                             const ops::AttentionRows& rows, const ops::KvLayerView& cache,
                             ConstTensorView x) {
   const int64_t width = shape.qkv_width(), kv_heads = shape.heads.kv.size();
-  const TensorView qkv = workspace.Take(DType::kF32, {x.rows(), width});
+  const TensorView qkv = workspace.Take(x.dtype, {x.rows(), width});
   Apply(stream, workspace, layer.qkv, x, qkv);
   const TensorView k = HeadsOf(qkv, shape.q_width(), kv_heads, shape.head_dim);
-  ops::Rope(stream, {.q = HeadsOf(qkv, 0, shape.heads.query.size(), shape.head_dim),
-                     .k = k,
-                     .q_row_stride = width,
-                     .k_row_stride = width,
-                     .positions = step.rope_positions,
-                     .cos_sin = step.cos_sin,
-                     .rotary_dim = shape.rotary_dim,
-                     .pairing = shape.pairing,
-                     .q_norm = Floats(layer.q_norm),
-                     .k_norm = Floats(layer.k_norm),
-                     .norm_eps = shape.norm_eps});
-  ops::KvWrite(stream,
-               {.k = k,
-                .v = HeadsOf(qkv, shape.q_width() + shape.kv_width(), kv_heads, shape.head_dim),
-                .k_row_stride = width,
-                .v_row_stride = width,
-                .positions = step.positions,
-                .rows = rows,
-                .cache = cache});
+  const TensorView v = HeadsOf(qkv, shape.q_width() + shape.kv_width(), kv_heads, shape.head_dim);
+  ops::RopeKvWrite(stream, {.rope = {.q = HeadsOf(qkv, 0, shape.heads.query.size(), shape.head_dim),
+                                     .k = k,
+                                     .q_row_stride = width,
+                                     .k_row_stride = width,
+                                     .cos_sin = step.cos_sin,
+                                     .rotary_dim = shape.rotary_dim,
+                                     .pairing = shape.pairing,
+                                     .q_norm = Floats(layer.q_norm),
+                                     .k_norm = Floats(layer.k_norm),
+                                     .norm_eps = shape.norm_eps},
+                            .write = {.k = k,
+                                      .v = v,
+                                      .k_row_stride = width,
+                                      .v_row_stride = width,
+                                      .positions = step.positions,
+                                      .rows = rows,
+                                      .cache = cache}});
   return qkv;
 }
 
@@ -56,8 +57,8 @@ void AttendHeads(Stream stream, Workspace& workspace, const AttentionShape& shap
   const TensorView qkv = ProjectAndAppend(stream, workspace, shape, layer, step, rows, cache, x);
   const Shape heads{x.rows(), shape.heads.query.size(), shape.head_dim};
   ops::PagedAttention(stream, workspace,
-                      {.out = {heads_out.data, DType::kF32, heads},
-                       .q = TensorView{qkv.data, DType::kF32, heads},
+                      {.out = {heads_out.data, heads_out.dtype, heads},
+                       .q = TensorView{qkv.data, qkv.dtype, heads},
                        .q_row_stride = shape.qkv_width(),
                        .rows = rows,
                        .cache = cache,

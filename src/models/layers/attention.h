@@ -32,14 +32,13 @@ struct AttentionLayer {
 
 // What a step gives to every layer.
 struct AttentionStep {
-  const int32_t* positions = nullptr;       // [T]
-  const int32_t* rope_positions = nullptr;  // [T] rows of cos_sin
-  const float* cos_sin = nullptr;           // [T, rotary_dim]
+  const int32_t* positions = nullptr;  // [T]
+  const float* cos_sin = nullptr;      // [T, rotary_dim]
 };
 
-// heads_out [T, q_width] = attention of the normed hidden states x [T, H], after their keys and
-// values were appended to `cache`. The output projection is left to the caller, who may want fewer
-// rows.
+// Activations have the dtype of x. heads_out [T, q_width] = attention of the normed hidden states x
+// [T, H], after their keys and values were appended to `cache`. The output projection is left to
+// the caller, who may want fewer rows.
 void AttendHeads(Stream stream, Workspace& workspace, const AttentionShape& shape,
                  const AttentionLayer& layer, const AttentionStep& step,
                  const ops::AttentionRows& rows, const ops::KvLayerView& cache, ConstTensorView x,

@@ -1,14 +1,13 @@
 #include "models/layers/linear.h"
 
-#include <cstring>
+#include "ops/zero/zero.h"
 
 namespace hayate::models {
 
 void Apply(Stream stream, Workspace& workspace, const Linear& linear, ConstTensorView x,
            TensorView out) {
   if (!linear.weights) {
-    std::memset(out.data, 0, static_cast<size_t>(out.num_bytes()));
-    return;
+    return ops::Zero(stream, out);
   }
   ops::Matmul(stream, workspace,
               {.out = out, .x = x, .w = &*linear.weights, .bias = linear.bias_data()});

@@ -10,10 +10,10 @@ void ApplyMlp(Stream stream, Workspace& workspace, const MlpLayer& layer, ConstT
               TensorView out) {
   const size_t mark = workspace.mark();
   const int64_t rows = x.rows(), width = layer.down.k();
-  const TensorView hidden = workspace.Take(DType::kF32, {rows, width});
+  const TensorView hidden = workspace.Take(x.dtype, {rows, width});
   if (width > 0) {
     const size_t gate_up_mark = workspace.mark();
-    const TensorView gate_up = workspace.Take(DType::kF32, {rows, 2 * width});
+    const TensorView gate_up = workspace.Take(x.dtype, {rows, 2 * width});
     Apply(stream, workspace, layer.gate_up, x, gate_up);
     ops::SwiGlu(stream, {.out = hidden, .gate_up = gate_up});
     workspace.ResetTo(gate_up_mark);

@@ -12,7 +12,7 @@ struct MlpLayer {
 };
 
 // out [T, H] = this rank's part of down(silu(gate(x)) · up(x)); the ranks' parts add up to the
-// layer.
+// layer. The activations between have the dtype of x.
 void ApplyMlp(Stream stream, Workspace& workspace, const MlpLayer& layer, ConstTensorView x,
               TensorView out);
 

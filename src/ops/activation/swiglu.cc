@@ -3,8 +3,10 @@
 #include <cmath>
 
 #include "ops/activation/detail/kernels.h"
+#include "ops/activation/sm90/swiglu.h"
 #include "ops/detail/exp_x86.h"
 #include "ops/detail/x86.h"
+#include "tensor/cuda_build.h"
 
 namespace hayate::ops {
 namespace {
@@ -74,8 +76,12 @@ const SwiGluKernel& Chosen() {
 
 std::span<const SwiGluKernel> AllSwiGluKernels() { return kKernels; }
 
-void SwiGlu(Stream, const SwiGluArgs& args) {
+void SwiGlu(Stream stream, const SwiGluArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::SwiGlu(stream, args);
+  }
   const int64_t width = args.out.cols();
+  DCHECK(!args.fp8.wanted());
   DCHECK_EQ(args.gate_up.cols(), 2 * width);
   const int64_t rows = args.out.rows();
   const SwiGluKernel& kernel = Chosen();

@@ -3,7 +3,9 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "ops/embedding/sm90/embedding.h"
 #include "ops/matmul/row_block.h"
+#include "tensor/cuda_build.h"
 #include "tensor/float16.h"
 
 namespace hayate::ops {
@@ -51,7 +53,10 @@ void DecodeRow(DType dtype, const std::byte* source, int64_t width, float* out) 
 
 }  // namespace
 
-void Embedding(Stream, const EmbeddingArgs& args) {
+void Embedding(Stream stream, const EmbeddingArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::Embedding(stream, args);
+  }
   const int64_t width = args.table.cols();
   const int64_t row_bytes = RowBytes(args.table.dtype, width);
   DCHECK_EQ(args.out.cols(), width);

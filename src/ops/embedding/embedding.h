@@ -9,7 +9,7 @@
 namespace hayate::ops {
 
 struct EmbeddingArgs {
-  TensorView out;         // [T, H]
+  TensorView out;         // [T, H] f32
   const int32_t* ids;     // [T], each in [0, V): checked at the request's border
   ConstTensorView table;  // [V, H] as the checkpoint stores it, any weight dtype
 };

@@ -2,6 +2,8 @@
 
 #include "base/check.h"
 #include "ops/norm/detail/kernels.h"
+#include "ops/norm/sm90/rms_norm.h"
+#include "tensor/cuda_build.h"
 
 namespace hayate::ops {
 namespace {
@@ -19,8 +21,11 @@ const NormKernels& Chosen() {
 
 }  // namespace
 
-void RmsNorm(Stream, const RmsNormArgs& args) {
-  DCHECK(args.x.shape == args.out.shape);
+void RmsNorm(Stream stream, const RmsNormArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::RmsNorm(stream, args);
+  }
+  DCHECK(args.x.shape == args.out.shape && !args.fp8.wanted());
   const int64_t width = args.x.cols();
   const int64_t rows = args.x.rows();
   const NormKernels& kernels = Chosen();
@@ -30,8 +35,12 @@ void RmsNorm(Stream, const RmsNormArgs& args) {
   }
 }
 
-void AddRmsNorm(Stream, const AddRmsNormArgs& args) {
+void AddRmsNorm(Stream stream, const AddRmsNormArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::AddRmsNorm(stream, args);
+  }
   DCHECK(args.x.shape == args.out.shape && args.x.shape == args.residual.shape);
+  DCHECK(!args.fp8.wanted());
   const int64_t width = args.x.cols();
   const int64_t rows = args.x.rows();
   const NormKernels& kernels = Chosen();

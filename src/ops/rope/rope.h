@@ -51,12 +51,13 @@ struct RopeFrequencies {
 Result<RopeFrequencies> ComputeRopeFrequencies(const RopeConfig& config, int32_t max_position);
 
 struct RopeArgs {
-  TensorView q;              // [T, Hq, D], turned in place
+  TensorView q;              // [T, Hq, D], turned in place; f32, or bf16 on CUDA
   TensorView k;              // [T, Hkv, D], turned in place
   int64_t q_row_stride = 0;  // elements between tokens
   int64_t k_row_stride = 0;
-  const int32_t* positions = nullptr;  // [T]
-  const float* cos_sin = nullptr;      // [max position + 1, rotary_dim]: cos then sin
+  // Row of cos_sin for each token, [T]; null: token t has row t.
+  const int32_t* positions = nullptr;
+  const float* cos_sin = nullptr;  // [·, rotary_dim]: cos then sin
   int32_t rotary_dim = 0;
   RopePairing pairing = RopePairing::kHalves;
   // Per-head RMS norm before the rotation; [D] or null.
@@ -69,10 +70,14 @@ void Rope(Stream stream, const RopeArgs& args);
 // The definition.
 void RopeReference(const RopeArgs& args);
 
-// One row of cos and sin for each of `count` positions: out is [count, rotary_dim]. Angles in
-// double, host memory. A step computes the rows of its own tokens once for all layers and passes 0,
-// 1, 2, … as RopeArgs::positions; a table over all positions serves where computing them is dear.
-void FillRopeRows(const RopeFrequencies& frequencies, const int32_t* positions, int64_t count,
-                  float* out);
+// The rows of cos and sin of a step's own tokens, computed once for all layers. Angles are taken in
+// double: exact to f32 rounding at any position.
+struct RopeRowsArgs {
+  TensorView out;            // [T, rotary_dim] f32: cos then sin
+  const int32_t* positions;  // [T]
+  const float* inv_freq;     // [rotary_dim / 2]
+  float attention_factor = 1.0f;
+};
+void RopeRows(Stream stream, const RopeRowsArgs& args);
 
 }  // namespace hayate::ops

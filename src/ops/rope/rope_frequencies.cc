@@ -134,16 +134,4 @@ Result<RopeFrequencies> ComputeRopeFrequencies(const RopeConfig& config, int32_t
   return result;
 }
 
-void FillRopeRows(const RopeFrequencies& frequencies, const int32_t* positions, int64_t count,
-                  float* out) {
-  const size_t pairs = frequencies.inv_freq.size();
-  for (int64_t t = 0; t < count; ++t, out += 2 * pairs) {
-    for (size_t i = 0; i < pairs; ++i) {
-      const double angle = double{frequencies.inv_freq[i]} * positions[t];
-      out[i] = static_cast<float>(std::cos(angle) * frequencies.attention_factor);
-      out[pairs + i] = static_cast<float>(std::sin(angle) * frequencies.attention_factor);
-    }
-  }
-}
-
 }  // namespace hayate::ops

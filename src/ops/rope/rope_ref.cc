@@ -26,7 +26,8 @@ void Norm(float* head, const float* weight, float eps, int64_t width) {
 
 void TurnAll(const TensorView& x, int64_t row_stride, const float* norm, const RopeArgs& args) {
   for (int64_t t = 0; t < x.shape[0]; ++t) {
-    const float* cos = args.cos_sin + int64_t{args.positions[t]} * args.rotary_dim;
+    const int64_t cos_row = args.positions != nullptr ? args.positions[t] : t;
+    const float* cos = args.cos_sin + cos_row * args.rotary_dim;
     for (int64_t h = 0; h < x.shape[1]; ++h) {
       float* head = x.as<float>() + t * row_stride + h * x.shape[2];
       if (norm != nullptr) Norm(head, norm, args.norm_eps, x.shape[2]);

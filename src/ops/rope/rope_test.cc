@@ -16,8 +16,12 @@ std::vector<float> Table(const RopeConfig& config, int32_t num_positions) {
   std::vector<int32_t> positions(static_cast<size_t>(num_positions));
   std::iota(positions.begin(), positions.end(), 0);
   std::vector<float> table(positions.size() * static_cast<size_t>(config.rotary_dim));
-  FillRopeRows(ComputeRopeFrequencies(config, num_positions).value(), positions.data(),
-               num_positions, table.data());
+  const RopeFrequencies frequencies = ComputeRopeFrequencies(config, num_positions).value();
+  RopeRows({}, {.out = {reinterpret_cast<std::byte*>(table.data()), DType::kF32,
+                        Shape{num_positions, config.rotary_dim}},
+                .positions = positions.data(),
+                .inv_freq = frequencies.inv_freq.data(),
+                .attention_factor = frequencies.attention_factor});
   return table;
 }
 

@@ -25,7 +25,7 @@ struct Params {
   int64_t q_row_stride, k_row_stride, v_row_stride;  // elements
   int32_t num_q_heads, num_kv_heads, head_dim, rotary_dim;
   bool interleaved;
-  const int32_t* rope_positions;  // null: nothing turns
+  const int32_t* rope_positions;  // null: token t has row t
   const float* cos_sin;
   const float* q_norm;
   const float* k_norm;
@@ -72,7 +72,8 @@ __device__ void Rotate(float cos, float sin, float* a, float* b) {
 }
 
 __device__ void Turn(const Params& params, int32_t token, int32_t p, float (&x)[4]) {
-  const float* cos_row = params.cos_sin + int64_t{params.rope_positions[token]} * params.rotary_dim;
+  const int64_t row = params.rope_positions != nullptr ? params.rope_positions[token] : token;
+  const float* cos_row = params.cos_sin + row * params.rotary_dim;
   const float2 cos = *reinterpret_cast<const float2*>(cos_row + p / 2);
   const float2 sin = *reinterpret_cast<const float2*>(cos_row + params.rotary_dim / 2 + p / 2);
   if (params.interleaved) {
@@ -126,7 +127,7 @@ __global__ __launch_bounds__(32 * kWarps) void RopeKvWriteKernel(const Params pa
   const int32_t token = blockIdx.x;
   const int32_t head = blockIdx.y * kWarps + threadIdx.x / 32;
   const int32_t d = params.head_dim;
-  const bool rope = params.rope_positions != nullptr;
+  const bool rope = params.cos_sin != nullptr;
   if (head < params.num_q_heads) {
     T* q = static_cast<T*>(params.q) + token * params.q_row_stride + int64_t{head} * d;
     return MoveHead(params, token, q, params.q_norm, rope, q);
