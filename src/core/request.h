@@ -13,6 +13,10 @@
 
 namespace hayate {
 
+namespace grammar {
+class CompiledGrammar;
+}
+
 inline constexpr int64_t kNoDeadline = std::numeric_limits<int64_t>::max();
 
 struct Request {
@@ -20,6 +24,8 @@ struct Request {
   std::vector<TokenId> prompt;  // never empty
   SamplingParams sampling;
   LogprobParams logprobs;
+  // What the answer must look like; null: anything. Immutable and shared between requests.
+  std::shared_ptr<const grammar::CompiledGrammar> grammar;
 
   int32_t priority = 0;  // higher runs first under the priority policy
   int64_t deadline_ns =

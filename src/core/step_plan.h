@@ -7,10 +7,12 @@
 //   starts → page updates → copies → forward over all rows → sample.
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "core/ids.h"
 #include "core/sampling_params.h"
+#include "core/token_masks.h"
 
 namespace hayate {
 
@@ -51,6 +53,7 @@ struct StepRow {
   // row, score the tokens that follow them.
   int32_t score_begin;
   int32_t num_scored;
+  int32_t mask = -1;  // of a row that samples under a grammar: its row of StepPlan::masks
 
   int32_t num_tokens() const { return end - begin; }
 };
@@ -67,6 +70,9 @@ struct StepPlan {
   std::vector<TokenId> tokens;  // the rows' known tokens; a row that scores its last position is
                                 // followed by the token after it
   int32_t num_tokens = 0;       // Σ rows' num_tokens()
+  int32_t num_masks = 0;        // rows with a mask
+  // Null without such rows. Written after the plan was submitted: sampling alone waits for it.
+  std::shared_ptr<const TokenMasks> masks;
 
   bool empty() const { return rows.empty(); }
   void Clear() {
@@ -76,6 +82,8 @@ struct StepPlan {
     rows.clear();
     tokens.clear();
     num_tokens = 0;
+    num_masks = 0;
+    masks.reset();
   }
 };
 

@@ -53,6 +53,9 @@ void Engine::CommitRow(const StepRow& row, RequestId owner, RowResult& result) {
     event.tokens.push_back(token);
     if (i < result.logprobs.size()) event.logprobs.push_back(std::move(result.logprobs[i]));
     stop = Decide(*sequence, token);
+    const GrammarVerdict verdict = AdvanceGrammar(owner, token);
+    if (!verdict.error.ok()) return Abort(*sequence, verdict.error);
+    if (verdict.finished && stop.finish != FinishReason::kStop) stop = {FinishReason::kStop, {}};
   }
   if (sequence->request.sampling.max_new_tokens == 0 && row.end == sequence->prompt_length()) {
     ObservePrompt(*sequence);
@@ -65,6 +68,7 @@ void Engine::CommitRow(const StepRow& row, RequestId owner, RowResult& result) {
     parts_.metrics->requests.Increment();
     parts_.metrics->e2e_latency_seconds.Observe(
         static_cast<double>(now_ns - sequence->request.arrival_ns) * kSecondsPerNs);
+    grammars_.erase(owner);
     parts_.scheduler->Finish(*sequence, sched::FinishMode::kPublish);
   }
   if (event.finish || !event.tokens.empty() || !event.prompt_logprobs.empty()) {
@@ -81,6 +85,7 @@ void Engine::Abort(sched::Sequence& sequence, Status status) {
   event.retractions = sequence.retractions;
   const int32_t outbox = sequence.request.outbox;
   parts_.metrics->aborted_requests.Increment();
+  grammars_.erase(sequence.request.id);
   parts_.scheduler->Finish(sequence, sched::FinishMode::kDrop);
   Emit(outbox, std::move(event));
 }

@@ -87,6 +87,9 @@ void Engine::Accept(Request request) {
     Emit(request.outbox, {.id = request.id, .finish = FinishReason::kAbort, .status = status});
     return;
   }
+  if (request.grammar != nullptr) {
+    grammars_.emplace(request.id, GrammarState(request.grammar, *parts_.clock));
+  }
   parts_.scheduler->Add(std::move(request));
 }
 
@@ -107,11 +110,13 @@ bool Engine::PlanAndSubmit() {
   for (const StepRow& row : step.plan.rows) {
     step.owners.push_back(parts_.scheduler->InSlot(row.slot)->request.id);
   }
+  PrepareMasks(step);
   step.submitted_ns = parts_.clock->NowNs();
   step.plan_ns = step.submitted_ns - begin_ns;
   parts_.executor->Submit(step.plan);
   parts_.scheduler->Submitted(step.plan);
   ++num_in_flight_;
+  if (num_in_flight_ == 1) PublishMasks();
   return true;
 }
 
@@ -128,12 +133,14 @@ void Engine::CommitOldest() {
     LOG_ERROR("step {} failed: {}", result.step, result.status.ToString());
     failed_.store(true, std::memory_order_release);
     AbortEverything(result.status);
+    PublishMasks();
     return;
   }
   CHECK_EQ(result.rows.size(), step.plan.rows.size());
   for (size_t i = 0; i < result.rows.size(); ++i) {
     CommitRow(step.plan.rows[i], step.owners[i], result.rows[i]);
   }
+  PublishMasks();
   ObserveStep(step, result, waited_ns - begin_ns, parts_.clock->NowNs() - waited_ns);
 }
 

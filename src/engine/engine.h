@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
@@ -17,6 +18,7 @@
 #include "base/thread.h"
 #include "core/step_executor.h"
 #include "core/token_event.h"
+#include "engine/grammar_state.h"
 #include "engine/inbox.h"
 #include "engine/load.h"
 #include "engine/metrics.h"
@@ -63,6 +65,8 @@ class Engine {
   struct InFlightStep {
     StepPlan plan;
     std::vector<RequestId> owners;  // of the plan's rows
+    // The plan's masks, reused from step to step.
+    std::shared_ptr<TokenMasks> masks = std::make_shared<TokenMasks>();
     int64_t submitted_ns = 0;
     int64_t plan_ns = 0;
   };
@@ -73,6 +77,16 @@ class Engine {
   void ExpireDeadlines();
   bool PlanAndSubmit();
   void CommitOldest();
+  // Sizes the masks of a plan that is about to be submitted.
+  void PrepareMasks(InFlightStep& step);
+  // Every token before the oldest step in flight is known: its masks can be written, if it has any.
+  void PublishMasks();
+  // Follows a committed token: whether the text is complete, or what is wrong with it.
+  struct GrammarVerdict {
+    bool finished = false;
+    Status error;
+  };
+  GrammarVerdict AdvanceGrammar(RequestId id, TokenId token);
   void CommitRow(const StepRow& row, RequestId owner, RowResult& result);
   void Abort(sched::Sequence& sequence, Status status);
   void AbortEverything(const Status& status);
@@ -91,6 +105,8 @@ class Engine {
   std::array<InFlightStep, StepExecutor::kMaxInFlight> in_flight_;
   size_t oldest_ = 0;  // index into in_flight_
   int num_in_flight_ = 0;
+  // Of the sequences under a grammar, from their arrival to their end.
+  std::unordered_map<RequestId, GrammarState> grammars_;
   std::vector<std::vector<TokenEvent>> events_;  // per outbox, gathered during a turn
   std::vector<RequestId> refused_;
   std::vector<std::promise<Status>> flushes_;

@@ -60,6 +60,7 @@ void SlotSampler::Run(Stream stream, Workspace& workspace, const StepPlan& plan,
     if (where.sample < 0) continue;
 
     ops::SamplingRow sampling = MakeRow(slot, row, logits + where.sample * vocab);
+    if (row.mask >= 0) sampling.bitmask = plan.masks->Await(static_cast<size_t>(row.mask));
     ops::SamplingResult drawn;
     ops::Sample(stream, workspace, options_.vocab_size, {&sampling, 1}, {&drawn, 1});
     last_tokens[row.slot.value] = drawn.token;

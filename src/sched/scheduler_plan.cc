@@ -79,6 +79,7 @@ void Scheduler::EmitRow(Sequence& sequence, int32_t end, StepPlan& plan) {
     sequence.score_next += row.num_scored;
     score_budget_ -= row.num_scored;
   }
+  if (row.samples && sequence.request.grammar != nullptr) row.mask = plan.num_masks++;
   plan.rows.push_back(row);
   plan.num_tokens += row.num_tokens();
   sequence.planned = end;

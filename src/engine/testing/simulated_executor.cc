@@ -90,11 +90,24 @@ RowResult SimulatedExecutor::RunRow(const StepPlan& plan, const StepRow& row) {
     result.prompt_logprobs.push_back({target, target == guess ? 0.0f : -1.0f});
   }
   if (row.samples) {
-    const TokenId token = SimulatedNextToken(ReadContext(row, row.end), options_.vocab_size);
+    TokenId token = SimulatedNextToken(ReadContext(row, row.end), options_.vocab_size);
+    if (row.mask >= 0) token = FirstAllowed(plan, row.mask, token);
     last_tokens_[static_cast<size_t>(row.slot.value)] = token;
     result.tokens.push_back(token);
   }
   return result;
+}
+
+// The first token at or after `token`, round the vocabulary, that the mask allows.
+TokenId SimulatedExecutor::FirstAllowed(const StepPlan& plan, int32_t mask, TokenId token) const {
+  CHECK(plan.masks->published()) << "the device waits for masks that nobody wrote";
+  const uint32_t* bits = plan.masks->Await(static_cast<size_t>(mask));
+  for (int32_t i = 0; i < options_.vocab_size; ++i) {
+    const TokenId candidate = (token + i) % options_.vocab_size;
+    if ((bits[candidate / 32] >> (candidate % 32) & 1) != 0) return candidate;
+  }
+  CHECK(false) << "a mask without a token";
+  return 0;
 }
 
 void SimulatedExecutor::Write(const StepRow& row, int32_t position, TokenId token) {

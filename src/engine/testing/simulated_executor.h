@@ -45,6 +45,7 @@ class SimulatedExecutor final : public StepExecutor {
   };
   void Apply(const StepPlan& plan);
   RowResult RunRow(const StepPlan& plan, const StepRow& row);
+  TokenId FirstAllowed(const StepPlan& plan, int32_t mask, TokenId token) const;
   void Write(const StepRow& row, int32_t position, TokenId token);
   std::vector<TokenId> ReadContext(const StepRow& row, int32_t num_tokens);
 

@@ -1,0 +1,48 @@
+#pragma once
+// A sequence's place in its grammar, and the mask of its next token. The place follows the
+// committed tokens, so retraction does not touch it. Owner: engine thread.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "core/ids.h"
+#include "grammar/matcher.h"
+
+namespace hayate::engine {
+
+class GrammarState {
+ public:
+  // A mask that takes longer holds up the whole step, every row of it.
+  static constexpr int64_t kSlowMaskNs = 5'000'000;
+  // So many slow masks end the sequence.
+  static constexpr int32_t kMaxSlowMasks = 4;
+
+  // The clock outlives the state.
+  GrammarState(std::shared_ptr<const grammar::CompiledGrammar> grammar, const Clock& clock)
+      : matcher_(std::move(grammar)),
+        clock_(clock),
+        mask_(matcher_.grammar().vocabulary().mask_words()) {}
+
+  // A committed token. An error when the grammar cannot go on with it.
+  Status Accept(TokenId token);
+  // The text is complete and nothing can follow it.
+  bool finished() const { return finished_; }
+  // Allowed next tokens, [⌈V/32⌉]. Call only while not finished.
+  std::span<const uint32_t> mask();
+
+ private:
+  Status FillMask();
+
+  grammar::Matcher matcher_;
+  const Clock& clock_;
+  std::vector<uint32_t> mask_;
+  bool mask_filled_ = false;
+  bool finished_ = false;
+  int32_t slow_masks_ = 0;
+};
+
+}  // namespace hayate::engine
