@@ -7,6 +7,8 @@
 #include "ops/matmul/avx512/kernels.h"
 #include "ops/matmul/f8_kernels.h"
 #include "ops/matmul/kernels.h"
+#include "ops/matmul/sm90/matrix.h"
+#include "tensor/cuda_build.h"
 
 namespace hayate::ops {
 namespace matmul {
@@ -105,18 +107,53 @@ void MatmulWith(const Kernels& kernels, Workspace& workspace, const MatmulArgs& 
 
 Result<PackedMatrix> PackMatrix(Device& device, std::span<const MatrixPiece> pieces,
                                 MatmulPrecision precision) {
+  if constexpr (kCudaBuild) {
+    if (device.kind() == DeviceKind::kCuda) return sm90::PackMatrix(device, pieces, precision);
+  }
   return matmul::PackMatrixFor(matmul::BestKernels(), device, pieces, precision);
 }
 
-void Matmul(Stream, Workspace& workspace, const MatmulArgs& args) {
+void Matmul(Stream stream, Workspace& workspace, const MatmulArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::Matmul(stream, workspace, args);
+  }
   matmul::MatmulWith(matmul::BestKernels(), workspace, args);
 }
 
-int64_t MatmulWorkspaceBytes(int64_t t, int64_t k) {
+int64_t MatmulWorkspaceBytes(int64_t t, int64_t k, DeviceKind device) {
+  if constexpr (kCudaBuild) {
+    if (device == DeviceKind::kCuda) return sm90::MatmulWorkspaceBytes(t, k);
+  }
   const int64_t tokens = std::min(t, matmul::TokensPerPass(k));
   const int64_t columns = AlignUp<int64_t>(k, matmul::kBlock);
   // int8 codes, their block data (32 bytes for 32 columns) and bf16, each aligned by the workspace.
   return tokens * columns * 4 + 3 * static_cast<int64_t>(Workspace::kAlignment);
+}
+
+std::optional<Fp8Scaling> WantedFp8(const PackedMatrix& w) {
+  if constexpr (kCudaBuild) {
+    return sm90::Fp8ScalingOf(w);
+  }
+  return std::nullopt;
+}
+
+Fp8Rows TakeFp8Rows(Workspace& workspace, Fp8Scaling scaling, int64_t t, int64_t k) {
+  const bool per_group = scaling == Fp8Scaling::kPerGroup;
+  const int64_t stride = AlignUp<int64_t>(t, sm90::kXScaleRows);
+  const int64_t groups = per_group ? CeilDiv<int64_t>(k, kFp8GroupColumns) : 1;
+  return {.codes = workspace.TakeArray<uint8_t>(t * k),
+          .scales = workspace.TakeArray<float>(stride * groups),
+          .scaling = scaling,
+          .row_stride = 1,
+          .group_stride = per_group ? stride : 0};
+}
+
+int64_t Fp8RowsBytes(Fp8Scaling scaling, int64_t t, int64_t k) {
+  const int64_t groups =
+      scaling == Fp8Scaling::kPerGroup ? CeilDiv<int64_t>(k, kFp8GroupColumns) : 1;
+  const int64_t scales =
+      AlignUp<int64_t>(t, sm90::kXScaleRows) * groups * static_cast<int64_t>(sizeof(float));
+  return t * k + scales + 2 * static_cast<int64_t>(Workspace::kAlignment);
 }
 
 }  // namespace hayate::ops

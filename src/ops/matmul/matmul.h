@@ -8,12 +8,20 @@
 // K/32 scales), multiply in int8, accumulate in fp32; bf16 weights meet activations rounded to bf16
 // where the CPU multiplies bf16. Exact mode: fp32 activations against dequantised weights. In both,
 // the result of a row does not depend on T or on the other rows.
+//
+// CUDA, fast mode: activations bf16; fp8 weights quantise them to fp8, which the operator before
+// can do on its way (x_fp8). Exact mode: activations f32. How sums are ordered is SumOrder's say.
+// sm90/README.md has the kernels. A matrix is multiplied by one stream at a time.
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/status.h"
+#include "ops/matmul/sum_order.h"
+#include "ops/quantize/fp8_rows.h"
 #include "tensor/block_scales.h"
 #include "tensor/buffer.h"
 #include "tensor/device.h"
@@ -22,12 +30,20 @@
 
 namespace hayate::ops {
 
+namespace sm90 {
+class CublasLtPlans;
+}
+
 enum class MatmulPrecision : uint8_t {
   kFast,   // the device's quickest path that keeps the weights' own precision
   kExact,  // fp32 activations, fp32 products
+  // CUDA: float weights become fp8 with a scale per output feature, and meet activations in fp8
+  // with a scale per row. Elsewhere, and for other types of weights: kFast.
+  kFp8,
 };
 
-// Consecutive output rows of one layout; private to the implementation (ops/matmul/layout.h).
+// Consecutive output rows of one layout; private to the implementation (ops/matmul/layout.h, on
+// CUDA sm90/matrix.h).
 struct PackedPart {
   int64_t n = 0;       // output rows
   int64_t offset = 0;  // bytes from the start of the storage to the first tile
@@ -41,6 +57,8 @@ struct PackedMatrix {
   DType source_dtype = DType::kF32;  // of the first piece
   std::vector<PackedPart> parts;     // in order of output rows
   Buffer storage;
+  SumOrder sum_order = SumOrder::kFastest;        // CUDA; the CPU's order is fixed
+  std::shared_ptr<sm90::CublasLtPlans> cublaslt;  // CUDA, where the library is there
 };
 
 // Rows of several matrices of equal K become one: q, k and v; gate and up. Pieces may differ in
@@ -70,8 +88,10 @@ Result<PackedMatrix> PackMatrix(Device& device, std::span<const MatrixPiece> pie
                                 MatmulPrecision precision);
 
 struct MatmulArgs {
-  TensorView out;     // [T, N], f32 on the CPU
-  ConstTensorView x;  // [T, K], same float type
+  TensorView out;     // [T, N], f32 or, on CUDA, bf16
+  ConstTensorView x;  // [T, K], f32 on the CPU and in the exact mode, else bf16
+  // x quantised as WantedFp8(*w) says, in rows of TakeFp8Rows; x.data may then be null.
+  Fp8Rows x_fp8;
   const PackedMatrix* w;
   const float* bias = nullptr;  // [N] or null
   // Elements between rows of `out`, for a slice of a wider buffer; 0: N.
@@ -82,7 +102,14 @@ struct MatmulArgs {
 void Matmul(Stream stream, Workspace& workspace, const MatmulArgs& args);
 
 // Upper bound of what Matmul takes from the workspace for T rows of K features, bytes.
-int64_t MatmulWorkspaceBytes(int64_t t, int64_t k);
+int64_t MatmulWorkspaceBytes(int64_t t, int64_t k, DeviceKind device = DeviceKind::kCpu);
+
+// How the whole matrix wants its activations quantised: nothing on the CPU, and where it is not
+// fp8.
+std::optional<Fp8Scaling> WantedFp8(const PackedMatrix& w);
+// Rows of T activations of K features in the layout that Matmul reads, and their bytes.
+Fp8Rows TakeFp8Rows(Workspace& workspace, Fp8Scaling scaling, int64_t t, int64_t k);
+int64_t Fp8RowsBytes(Fp8Scaling scaling, int64_t t, int64_t k);
 
 // The definition: fp32 dot products over dequantised weights, in order of k. [N, K] dequantised to
 // `weights_f32` by the caller.

@@ -34,13 +34,15 @@ __device__ __forceinline__ void Arrive(Barrier* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(SharedAddress(barrier)) : "memory");
 }
 
-// Arrives on the same barrier of block `rank` of the cluster.
+// Arrives on the same barrier of block `rank` of the cluster. Orders nothing but what the tensor
+// cores and the copy engine have finished: a release at cluster scope would cost a fence of the
+// whole device at every call.
 __device__ __forceinline__ void ArriveRemote(Barrier* barrier, uint32_t rank) {
   asm volatile(
       "{\n"
       ".reg .b32 remote;\n"
       "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
       "}" ::"r"(SharedAddress(barrier)),
       "r"(rank)
       : "memory");
@@ -70,22 +72,6 @@ __device__ __forceinline__ bool TryWait(Barrier* barrier, uint32_t parity) {
 
 __device__ __forceinline__ void Wait(Barrier* barrier, uint32_t parity) {
   while (!TryWait(barrier, parity)) {
-  }
-}
-
-// As Wait, for a barrier on which other blocks of the cluster arrive.
-__device__ __forceinline__ void WaitCluster(Barrier* barrier, uint32_t parity) {
-  uint32_t done = 0;
-  while (done == 0) {
-    asm volatile(
-        "{\n"
-        ".reg .pred p;\n"
-        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, p;\n"
-        "}"
-        : "=r"(done)
-        : "r"(SharedAddress(barrier)), "r"(parity)
-        : "memory");
   }
 }
 

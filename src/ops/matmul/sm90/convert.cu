@@ -1,0 +1,149 @@
+#include <algorithm>
+
+#include "base/check.h"
+#include "ops/detail/sm90/eight.cuh"
+#include "ops/detail/sm90/stored_element.cuh"
+#include "ops/matmul/sm90/convert.h"
+#include "ops/quantize/fp8_rows.h"
+#include "tensor/cuda/check.h"
+
+namespace hayate::ops::sm90 {
+namespace {
+
+constexpr int kThreads = 256;
+
+// blockIdx.y strides over rows; each thread makes elements kThreads apart, so that stores coalesce.
+template <DType kType, typename Out>
+__global__ void __launch_bounds__(kThreads)
+    ConvertKernel(Out* out, const uint8_t* from, int64_t row_bytes, int64_t rows, int64_t k,
+                  CodeScales scales) {
+  for (int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
+    const uint8_t* source = from + row * row_bytes;
+    const float* row_scales =
+        scales.values == nullptr
+            ? nullptr
+            : scales.values + (scales.first_row + row) / scales.rows * scales.stride;
+    for (int64_t i = blockIdx.x * kThreads + threadIdx.x; i < k;
+         i += static_cast<int64_t>(gridDim.x) * kThreads) {
+      float value = StoredElement<kType>(source, i);
+      if (row_scales != nullptr) value *= row_scales[i / scales.cols];
+      FromFloat(value, out + row * k + i);
+    }
+  }
+}
+
+template <DType kType>
+void Launch(const Stream& stream, const ConvertArgs& args) {
+  const dim3 grid(static_cast<unsigned>(std::min<int64_t>((args.k + kThreads - 1) / kThreads, 64)),
+                  static_cast<unsigned>(std::min<int64_t>(args.rows, 8192)));
+  const auto* from = static_cast<const uint8_t*>(args.from);
+  const int64_t row_bytes = RowBytes(kType, args.k);
+  cudaStream_t handle = static_cast<cudaStream_t>(stream.handle);
+  if (args.to == DType::kF32) {
+    ConvertKernel<kType><<<grid, kThreads, 0, handle>>>(static_cast<float*>(args.out), from,
+                                                        row_bytes, args.rows, args.k, args.scales);
+  } else {
+    ConvertKernel<kType><<<grid, kThreads, 0, handle>>>(static_cast<__nv_bfloat16*>(args.out), from,
+                                                        row_bytes, args.rows, args.k, args.scales);
+  }
+}
+
+// A block per row, read twice.
+template <DType kType>
+__global__ void __launch_bounds__(kThreads)
+    QuantizeKernel(uint8_t* codes, float* scales, const uint8_t* from, int64_t row_bytes,
+                   int64_t k) {
+  __shared__ float warps[kThreads / 32];
+  const int64_t row = blockIdx.x;
+  const uint8_t* source = from + row * row_bytes;
+  float highest = 0.0f;
+  for (int64_t i = threadIdx.x; i < k; i += kThreads) {
+    highest = fmaxf(highest, fabsf(StoredElement<kType>(source, i)));
+  }
+  highest = WarpMax(highest);
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = highest;
+  __syncthreads();
+  highest = fmaxf(WarpMax(warps[threadIdx.x % (kThreads / 32)]), kFp8LeastHighest);
+  const float inverse = kFp8Highest / highest;
+  if (threadIdx.x == 0) scales[row] = highest * (1.0f / kFp8Highest);
+  for (int64_t i = threadIdx.x; i < k; i += kThreads) {
+    codes[row * k + i] =
+        __nv_cvt_float_to_fp8(StoredElement<kType>(source, i) * inverse, __NV_SATFINITE, __NV_E4M3);
+  }
+}
+
+template <DType kType>
+void LaunchQuantize(const Stream& stream, const QuantizeWeightsArgs& args) {
+  QuantizeKernel<kType>
+      <<<static_cast<unsigned>(args.rows), kThreads, 0, static_cast<cudaStream_t>(stream.handle)>>>(
+          args.codes, args.scales, static_cast<const uint8_t*>(args.from), RowBytes(kType, args.k),
+          args.k);
+}
+
+template <DType kType>
+struct Tag {
+  static constexpr DType kValue = kType;
+};
+
+// Calls visit(Tag<type>) for the types of StoredElement; false for any other.
+template <typename Visit>
+bool VisitType(DType type, const Visit& visit) {
+  switch (type) {
+#define HAYATE_CASE(T)      \
+  case DType::T:            \
+    visit(Tag<DType::T>{}); \
+    return true;
+    HAYATE_CASE(kF32)
+    HAYATE_CASE(kF16)
+    HAYATE_CASE(kBF16)
+    HAYATE_CASE(kF8E4M3)
+    HAYATE_CASE(kF8E5M2)
+    HAYATE_CASE(kQ4_0)
+    HAYATE_CASE(kQ4_1)
+    HAYATE_CASE(kQ5_0)
+    HAYATE_CASE(kQ5_1)
+    HAYATE_CASE(kQ8_0)
+    HAYATE_CASE(kIQ4_NL)
+    HAYATE_CASE(kMXFP4)
+    HAYATE_CASE(kQ2_K)
+    HAYATE_CASE(kQ3_K)
+    HAYATE_CASE(kQ4_K)
+    HAYATE_CASE(kQ5_K)
+    HAYATE_CASE(kQ6_K)
+#undef HAYATE_CASE
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+bool SupportsConversion(DType type) {
+  return VisitType(type, [](auto) {});
+}
+
+void ConvertWeights(Stream stream, const ConvertArgs& args) {
+  if (args.rows == 0 || args.k == 0) return;
+  const bool known =
+      VisitType(args.type, [&](auto tag) { Launch<decltype(tag)::kValue>(stream, args); });
+  CHECK(known) << Info(args.type).name;
+  CUDA_CHECK_LAUNCH(stream, "convert_weights", args.rows, args.k);
+}
+
+void QuantizeWeights(Stream stream, const QuantizeWeightsArgs& args) {
+  if (args.rows == 0) return;
+  switch (args.type) {
+    case DType::kF32:
+      LaunchQuantize<DType::kF32>(stream, args);
+      break;
+    case DType::kF16:
+      LaunchQuantize<DType::kF16>(stream, args);
+      break;
+    default:
+      CHECK(args.type == DType::kBF16) << Info(args.type).name;
+      LaunchQuantize<DType::kBF16>(stream, args);
+  }
+  CUDA_CHECK_LAUNCH(stream, "quantize_weights", args.rows, args.k);
+}
+
+}  // namespace hayate::ops::sm90
