@@ -120,14 +120,13 @@ void Matmul(Stream stream, Workspace& workspace, const MatmulArgs& args) {
   matmul::MatmulWith(matmul::BestKernels(), workspace, args);
 }
 
-int64_t MatmulWorkspaceBytes(int64_t t, int64_t k, DeviceKind device) {
-  if constexpr (kCudaBuild) {
-    if (device == DeviceKind::kCuda) return sm90::MatmulWorkspaceBytes(t, k);
-  }
+int64_t MatmulWorkspaceBytes(int64_t t, int64_t k) {
   const int64_t tokens = std::min(t, matmul::TokensPerPass(k));
   const int64_t columns = AlignUp<int64_t>(k, matmul::kBlock);
   // int8 codes, their block data (32 bytes for 32 columns) and bf16, each aligned by the workspace.
-  return tokens * columns * 4 + 3 * static_cast<int64_t>(Workspace::kAlignment);
+  const int64_t cpu = tokens * columns * 4 + 3 * static_cast<int64_t>(Workspace::kAlignment);
+  if constexpr (kCudaBuild) return std::max(cpu, sm90::MatmulWorkspaceBytes(t, k));
+  return cpu;
 }
 
 std::optional<Fp8Scaling> WantedFp8(const PackedMatrix& w) {
