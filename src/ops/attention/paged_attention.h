@@ -39,6 +39,22 @@ struct KvLayerView {
 // Bytes of one layer of one page.
 int64_t KvLayerPageBytes(DType dtype, int32_t page_tokens, int32_t num_kv_heads, int32_t head_dim);
 
+struct DecodeItem;
+struct PrefillTile;
+
+// What PlanAttention (attention_plan.h) made of a step's rows, for CUDA. Device memory.
+struct AttentionPlan {
+  int64_t staged_bytes = 0;
+  int32_t num_decode_blocks = 0;
+  int32_t decode_queries = 0;             // at most, of an item: 8 or 16
+  const int32_t* decode_begin = nullptr;  // [num_decode_blocks + 1] into decode_items
+  const DecodeItem* decode_items = nullptr;
+  int32_t num_prefill_tiles = 0;
+  const PrefillTile* prefill_tiles = nullptr;
+  int32_t* counters = nullptr;  // a slot each; 0 between launches
+  float* partials = nullptr;
+};
+
 // R rows of the step; row r owns tokens [q_begin[r], q_begin[r + 1]) of q, at positions
 // [kv_len[r] − count, kv_len[r]). Device memory.
 struct AttentionRows {
@@ -51,6 +67,9 @@ struct AttentionRows {
   // [R]: the row of page_table that holds row r's pages; null: r itself. On CUDA page_table is the
   // tables of all slots, kept on the device, and table_row says which slot a row is.
   const int32_t* table_row = nullptr;
+
+  // Without a plan (decode_begin is null) CUDA attends with its simple kernel.
+  AttentionPlan plan;
 
   constexpr const int32_t* PagesOf(int32_t row) const {
     return page_table + int64_t{table_row == nullptr ? row : table_row[row]} * page_table_stride;

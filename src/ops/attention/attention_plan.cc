@@ -1,0 +1,233 @@
+#include "ops/attention/attention_plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <vector>
+
+#include "base/align.h"
+#include "base/check.h"
+
+namespace hayate::ops {
+namespace {
+
+// Blocks of the decode kernel on one multiprocessor.
+constexpr int32_t kBlocksPerProcessor = 2;
+// kByPosition: a sequence is cut into at most so many pieces of at least so many pages.
+constexpr int32_t kMaxPieces = 16;
+constexpr int32_t kMinPiecePages = 8;
+// Shorter stretches than this are rounded up to whole rounds of a block's warps.
+constexpr int32_t kMaxRoundedPages = 16;
+
+int32_t NumBlocks(const AttentionPlanShape& shape) {
+  return kBlocksPerProcessor * shape.num_processors;
+}
+// Pages that the eight warps of a block attend at a time, 16 keys of bf16 or 32 of fp8 each.
+int32_t RoundPages(const AttentionPlanShape& shape) {
+  return shape.cache == DType::kF8E4M3 ? 4 : 2;
+}
+int32_t TokensPerItem(const AttentionPlanShape& shape) {
+  return kMaxDecodeQueries / shape.group_size;
+}
+
+// The prefill kernel takes whole groups and bf16; elsewhere decode items serve prefill too.
+bool HasPrefillKernel(const AttentionPlanShape&) { return false; }
+
+bool IsDecode(const AttentionPlanShape& shape, int32_t num_tokens) {
+  return !HasPrefillKernel(shape) || num_tokens <= TokensPerItem(shape);
+}
+
+int64_t MaxItems(const AttentionPlanShape& shape) {
+  // Every row may end in an item that is not full; a block's quota cuts one item at most.
+  int64_t items = int64_t{shape.max_rows} * shape.num_kv_heads;
+  if (!HasPrefillKernel(shape)) {
+    items += int64_t{shape.max_tokens / TokensPerItem(shape)} * shape.num_kv_heads;
+  }
+  if (shape.split == SplitRule::kByPosition) return items * kMaxPieces;
+  return items + NumBlocks(shape);
+}
+int64_t MaxSlots(const AttentionPlanShape& shape) {
+  if (shape.split == SplitRule::kByPosition) return MaxItems(shape);
+  return 2 * NumBlocks(shape);
+}
+int64_t MaxTiles(const AttentionPlanShape& shape) {
+  const int32_t tile_tokens = kPrefillQueries / shape.group_size;
+  return HasPrefillKernel(shape) ? shape.max_rows + shape.max_tokens / tile_tokens : 0;
+}
+int64_t SlotFloats(const AttentionPlanShape& shape) {
+  return int64_t{kMaxDecodeQueries} * (shape.head_dim + 2);  // a weighted sum, its max and sum
+}
+
+int64_t BeginBytes(const AttentionPlanShape& shape) {
+  return AlignUp<int64_t>((NumBlocks(shape) + 1) * int64_t{sizeof(int32_t)}, 16);
+}
+int64_t CounterBytes(const AttentionPlanShape& shape) {
+  return AlignUp<int64_t>(MaxSlots(shape) * int64_t{sizeof(int32_t)}, 256);
+}
+
+// Hands items to blocks in order, so that each block gets about equal numbers of pages.
+class DecodePlanner {
+ public:
+  DecodePlanner(const AttentionPlanShape& shape, int64_t total_pages, int32_t* begin,
+                DecodeItem* items)
+      : shape_(shape), total_(total_pages), begin_(begin), items_(items) {
+    const int32_t blocks = NumBlocks(shape), round = RoundPages(shape);
+    const int64_t quota = CeilDiv<int64_t>(total_, blocks);
+    if (quota < kMaxRoundedPages) rounded_quota_ = AlignUp<int64_t>(quota, round);
+    begin_[0] = 0;
+  }
+
+  // All stretches of one (row, kv head); `item` says everything else.
+  void Add(DecodeItem item) {
+    const int32_t first = num_items_, end = item.page_end;
+    const int32_t piece_pages = PiecePages(end);
+    do {
+      const int64_t room = BlockEnd() - done_;
+      const int64_t take = shape_.split == SplitRule::kByPosition ? piece_pages : room;
+      item.page_end = static_cast<int32_t>(std::min<int64_t>(end, item.page_begin + take));
+      items_[num_items_++] = item;
+      done_ += item.page_end - item.page_begin;
+      item.page_begin = item.page_end;
+      while (done_ >= BlockEnd() && block_ + 1 < NumBlocks(shape_)) begin_[++block_] = num_items_;
+    } while (item.page_begin < end);
+    NumberPieces(first);
+  }
+
+  int32_t Finish() {
+    while (block_ < NumBlocks(shape_)) begin_[++block_] = num_items_;
+    return num_items_;
+  }
+
+ private:
+  // Pages of all blocks up to and with the current one.
+  int64_t BlockEnd() const {
+    if (rounded_quota_ > 0) return (block_ + 1) * rounded_quota_;
+    return (block_ + 1) * total_ / NumBlocks(shape_);
+  }
+
+  static int32_t PiecePages(int32_t end) {
+    const auto pages = static_cast<uint32_t>(CeilDiv(end, kMaxPieces));
+    return std::max(kMinPiecePages, static_cast<int32_t>(std::bit_ceil(pages)));
+  }
+
+  void NumberPieces(int32_t first) {
+    const int32_t count = num_items_ - first;
+    if (count == 1) return;
+    for (int32_t i = 0; i < count; ++i) {
+      items_[first + i].partial = num_slots_++;
+      items_[first + i].piece = static_cast<uint16_t>(i);
+      items_[first + i].num_pieces = static_cast<uint16_t>(count);
+    }
+  }
+
+  const AttentionPlanShape& shape_;
+  const int64_t total_;
+  int32_t* const begin_;
+  DecodeItem* const items_;
+  int64_t rounded_quota_ = 0;  // 0: the exact share
+  int64_t done_ = 0;           // pages
+  int32_t block_ = 0, num_items_ = 0, num_slots_ = 0;
+};
+
+// Calls f with the item of each group of tokens of the decode rows, not yet cut, for kv head 0.
+template <typename F>
+void ForDecodeTokens(const AttentionPlanShape& shape, const HostRows& rows, const F& f) {
+  for (size_t r = 0; r < rows.kv_len.size(); ++r) {
+    const int32_t begin = rows.q_begin[r], count = rows.q_begin[r + 1] - begin;
+    if (!IsDecode(shape, count)) continue;
+    const int32_t position = rows.kv_len[r] - count, step = TokensPerItem(shape);
+    for (int32_t i = 0; i < count; i += step) {
+      DecodeItem item = {};
+      item.table_row = rows.table_row.empty() ? static_cast<int32_t>(r) : rows.table_row[r];
+      item.num_tokens = static_cast<uint16_t>(std::min(step, count - i));
+      item.token = begin + i;
+      item.position = position + i;
+      item.partial = -1;
+      const int32_t first = shape.window > 0 ? item.position - shape.window + 1 : 0;
+      item.page_begin = std::max(0, first) / kPlanPage;
+      item.page_end = CeilDiv(std::max(0, item.position + item.num_tokens), kPlanPage);
+      f(item);
+    }
+  }
+}
+
+void PlanDecode(const AttentionPlanShape& shape, const HostRows& rows, int32_t* begin,
+                DecodeItem* items, AttentionPlan* plan) {
+  int64_t pages = 0;
+  int32_t queries = 0;
+  ForDecodeTokens(shape, rows, [&](const DecodeItem& item) {
+    pages += int64_t{item.page_end - item.page_begin} * shape.num_kv_heads;
+    queries = std::max(queries, item.num_tokens * shape.group_size);
+  });
+  DecodePlanner planner(shape, pages, begin, items);
+  ForDecodeTokens(shape, rows, [&](DecodeItem item) {
+    for (int32_t head = 0; head < shape.num_kv_heads; ++head) {
+      item.kv_head = static_cast<uint16_t>(head);
+      planner.Add(item);
+    }
+  });
+  const int32_t num_items = planner.Finish();
+  DCHECK_LE(num_items, MaxItems(shape));
+  plan->num_decode_blocks = queries > 0 ? NumBlocks(shape) : 0;
+  plan->decode_queries = queries <= 8 ? 8 : kMaxDecodeQueries;
+  plan->staged_bytes = BeginBytes(shape) + num_items * int64_t{sizeof(DecodeItem)};
+}
+
+// Longest first: blocks take tiles in this order, and the last ones to run should be short.
+int32_t PlanPrefill(const AttentionPlanShape& shape, const HostRows& rows, PrefillTile* tiles) {
+  const int32_t tile_tokens = kPrefillQueries / shape.group_size;
+  int32_t count = 0;
+  for (size_t r = 0; r < rows.kv_len.size(); ++r) {
+    const int32_t begin = rows.q_begin[r], tokens = rows.q_begin[r + 1] - begin;
+    if (IsDecode(shape, tokens)) continue;
+    for (int32_t i = 0; i < tokens; i += tile_tokens) {
+      tiles[count++] = {rows.table_row.empty() ? static_cast<int32_t>(r) : rows.table_row[r],
+                        begin + i, rows.kv_len[r] - tokens + i, std::min(tile_tokens, tokens - i)};
+    }
+  }
+  const auto keys = [&](const PrefillTile& tile) {
+    const int32_t end = tile.position + tile.num_tokens;
+    return shape.window > 0 ? std::min(end, shape.window + tile.num_tokens) : end;
+  };
+  std::stable_sort(tiles, tiles + count,
+                   [&](const PrefillTile& a, const PrefillTile& b) { return keys(a) > keys(b); });
+  return count;
+}
+
+}  // namespace
+
+bool CanPlan(const AttentionPlanShape& shape) {
+  const int32_t d = shape.head_dim;
+  return shape.page_tokens == kPlanPage && shape.activations == DType::kBF16 &&
+         (shape.cache == DType::kBF16 || shape.cache == DType::kF8E4M3) &&
+         shape.group_size <= kMaxDecodeQueries &&
+         (d == 64 || d == 80 || d == 96 || d == 128 || d == 256);
+}
+
+AttentionPlanBytes PlanBytes(const AttentionPlanShape& shape) {
+  if (!CanPlan(shape)) return {};
+  return {.staged = BeginBytes(shape) + MaxItems(shape) * int64_t{sizeof(DecodeItem)} +
+                    MaxTiles(shape) * int64_t{sizeof(PrefillTile)},
+          .scratch =
+              CounterBytes(shape) + MaxSlots(shape) * SlotFloats(shape) * int64_t{sizeof(float)}};
+}
+
+AttentionPlan PlanAttention(const AttentionPlanShape& shape, const HostRows& rows,
+                            std::byte* staged, std::byte* device_staged, std::byte* scratch) {
+  DCHECK(CanPlan(shape));
+  DCHECK_LE(rows.kv_len.size(), static_cast<size_t>(shape.max_rows));
+  AttentionPlan plan;
+  PlanDecode(shape, rows, reinterpret_cast<int32_t*>(staged),
+             reinterpret_cast<DecodeItem*>(staged + BeginBytes(shape)), &plan);
+  plan.decode_begin = reinterpret_cast<const int32_t*>(device_staged);
+  plan.decode_items = reinterpret_cast<const DecodeItem*>(device_staged + BeginBytes(shape));
+  plan.counters = reinterpret_cast<int32_t*>(scratch);
+  plan.partials = reinterpret_cast<float*>(scratch + CounterBytes(shape));
+  plan.prefill_tiles = reinterpret_cast<const PrefillTile*>(device_staged + plan.staged_bytes);
+  plan.num_prefill_tiles =
+      PlanPrefill(shape, rows, reinterpret_cast<PrefillTile*>(staged + plan.staged_bytes));
+  plan.staged_bytes += plan.num_prefill_tiles * int64_t{sizeof(PrefillTile)};
+  return plan;
+}
+
+}  // namespace hayate::ops

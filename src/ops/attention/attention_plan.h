@@ -1,0 +1,89 @@
+#pragma once
+// How a step's rows are divided among the blocks of the CUDA attention kernels. Planned on the
+// host, once a step for all layers of a cache group, and staged with the step's other arrays.
+//
+//   decode    rows of few tokens: each (row, kv head) is cut into stretches of pages so that every
+//             block reads the same number of bytes. A block attends its stretches one after the
+//             other; a (row, kv head) of several stretches is merged by whichever block ends last.
+//             The grid depends on the shape alone, so a graph captures it.
+//   prefill   rows of many tokens: tiles of kPrefillQueries queries, longest first.
+//
+// A row of no keys (kv_len 0: a padded row) gives zeros.
+
+#include <cstdint>
+#include <span>
+
+#include "ops/attention/paged_attention.h"
+
+namespace hayate::ops {
+
+inline constexpr int32_t kPlanPage = 64;          // the P of the planned kernels
+inline constexpr int32_t kMaxDecodeQueries = 16;  // tokens × heads of a group
+inline constexpr int32_t kPrefillQueries = 128;   // tokens × heads of a group in one tile
+
+// What one block does in one go: queries of one row and kv head against pages [page_begin,
+// page_end) of the row.
+struct alignas(16) DecodeItem {
+  int32_t table_row;  // of the page table
+  uint16_t kv_head, num_tokens;
+  int32_t page_begin, page_end;
+  int32_t token;               // the first one
+  int32_t position;            // of that token
+  int32_t partial;             // slot of the stretch's result; −1: the stretch is the whole
+  uint16_t piece, num_pieces;  // the pieces lie in slots [partial − piece, … + num_pieces)
+};
+static_assert(sizeof(DecodeItem) == 32);
+
+// Tokens [token, token + num_tokens) of the step, with all heads of a group.
+struct alignas(16) PrefillTile {
+  int32_t table_row;
+  int32_t token;
+  int32_t position;  // of the first token
+  int32_t num_tokens;
+};
+
+enum class SplitRule : uint8_t {
+  kBalanced,    // equal work for every block: where a sequence is cut depends on the batch
+  kByPosition,  // where a sequence is cut depends on its own length alone
+};
+
+// Fixed for a rank and a cache group.
+struct AttentionPlanShape {
+  int32_t num_q_heads = 0;
+  int32_t num_kv_heads = 0;
+  int32_t group_size = 1;
+  int32_t group_offset = 0;
+  int32_t head_dim = 0;
+  int32_t page_tokens = 0;
+  DType activations = DType::kBF16;
+  DType cache = DType::kBF16;
+  int32_t window = 0;  // the widest among the group's layers; 0 if one of them has none
+  int32_t max_rows = 0;
+  int32_t max_tokens = 0;
+  int32_t num_processors = 132;  // streaming multiprocessors
+  SplitRule split = SplitRule::kBalanced;
+};
+
+// Whether the planned kernels serve the shape; SimpleAttention serves all.
+bool CanPlan(const AttentionPlanShape& shape);
+
+struct AttentionPlanBytes {
+  int64_t staged = 0;   // host and device: what PlanAttention writes, at most
+  int64_t scratch = 0;  // device: partial results and their counters. Zero it once at start-up.
+};
+AttentionPlanBytes PlanBytes(const AttentionPlanShape& shape);
+
+// The host's arrays of a step. table_row as in AttentionRows, or empty.
+struct HostRows {
+  std::span<const int32_t> q_begin;  // [R + 1]
+  std::span<const int32_t> kv_len;   // [R]
+  std::span<const int32_t> table_row;
+};
+
+// Writes the plan to `staged` and returns it with the addresses it has after a copy of its first
+// `staged_bytes` to `device_staged`. Equal shapes give equal decode addresses and grids, so that a
+// captured launch serves every later plan of decode rows.
+AttentionPlan PlanAttention(const AttentionPlanShape& shape, const HostRows& rows,
+                            std::byte* staged, std::byte* device_staged, std::byte* scratch);
+
+}  // namespace hayate::ops

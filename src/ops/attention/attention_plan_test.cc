@@ -1,0 +1,206 @@
+#include "ops/attention/attention_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "base/align.h"
+#include "base/rng.h"
+
+namespace hayate::ops {
+namespace {
+
+struct Rows {
+  std::vector<int32_t> q_begin = {0}, kv_len, table_row;
+
+  void Add(int32_t tokens, int32_t length) {
+    q_begin.push_back(q_begin.back() + tokens);
+    kv_len.push_back(length);
+    table_row.push_back(static_cast<int32_t>(kv_len.size()) * 3);
+  }
+  HostRows view() const { return {q_begin, kv_len, table_row}; }
+};
+
+struct Planned {
+  std::vector<std::byte> memory, scratch;
+  AttentionPlan plan;
+
+  std::vector<DecodeItem> items() const {
+    return {plan.decode_items, plan.decode_items + plan.decode_begin[plan.num_decode_blocks]};
+  }
+};
+
+Planned Plan(const AttentionPlanShape& shape, const Rows& rows) {
+  Planned planned;
+  const AttentionPlanBytes bytes = PlanBytes(shape);
+  planned.memory.resize(static_cast<size_t>(bytes.staged) + 16);
+  planned.scratch.resize(static_cast<size_t>(bytes.scratch));
+  auto* staged = reinterpret_cast<std::byte*>(
+      AlignUp(reinterpret_cast<uintptr_t>(planned.memory.data()), uintptr_t{16}));
+  planned.plan = PlanAttention(shape, rows.view(), staged, staged, planned.scratch.data());
+  EXPECT_LE(planned.plan.staged_bytes, bytes.staged);
+  return planned;
+}
+
+AttentionPlanShape Shape8B() {
+  return {.num_q_heads = 32,
+          .num_kv_heads = 8,
+          .group_size = 4,
+          .head_dim = 128,
+          .page_tokens = kPlanPage,
+          .max_rows = 64,
+          .max_tokens = 512};
+}
+
+Rows RandomRows(uint64_t seed) {
+  Rng rng(seed);
+  Rows rows;
+  const uint32_t count = 1 + rng.Below(40);
+  for (uint32_t i = 0; i < count; ++i) {
+    const int32_t tokens = rng.Below(4) == 0 ? static_cast<int32_t>(rng.Below(60)) : 1;
+    const int32_t before = static_cast<int32_t>(rng.Below(rng.Below(5) == 0 ? 6000 : 300));
+    rows.Add(tokens, tokens + before);
+  }
+  return rows;
+}
+
+std::vector<AttentionPlanShape> Shapes() {
+  std::vector<AttentionPlanShape> shapes;
+  for (const SplitRule split : {SplitRule::kBalanced, SplitRule::kByPosition}) {
+    AttentionPlanShape shape = Shape8B();
+    shape.split = split;
+    shapes.push_back(shape);
+    shape.window = 100;
+    shapes.push_back(shape);
+    shape.window = 0;
+    shape.cache = DType::kF8E4M3;
+    shape.head_dim = 80;
+    shape.num_kv_heads = 1;
+    shape.num_q_heads = 14;
+    shape.group_size = 14;
+    shapes.push_back(shape);
+  }
+  return shapes;
+}
+
+TEST(AttentionPlanTest, EveryTokenMeetsEveryPageItSeesOnce) {
+  for (const AttentionPlanShape& shape : Shapes()) {
+    for (uint64_t seed = 0; seed < 8; ++seed) {
+      const Rows rows = RandomRows(seed);
+      const Planned planned = Plan(shape, rows);
+      // (token, kv head) → pages, in order of items.
+      std::map<std::pair<int32_t, int32_t>, std::vector<int32_t>> seen;
+      for (const DecodeItem& item : planned.items()) {
+        for (int32_t t = item.token; t < item.token + item.num_tokens; ++t) {
+          auto& pages = seen[{t, item.kv_head}];
+          for (int32_t p = item.page_begin; p < item.page_end; ++p) pages.push_back(p);
+        }
+      }
+      for (const PrefillTile& tile :
+           std::vector<PrefillTile>(planned.plan.prefill_tiles,
+                                    planned.plan.prefill_tiles + planned.plan.num_prefill_tiles)) {
+        for (int32_t t = tile.token; t < tile.token + tile.num_tokens; ++t) {
+          EXPECT_TRUE((seen.insert({{t, -1}, {}}).second)) << t;
+        }
+      }
+      for (size_t r = 0; r < rows.kv_len.size(); ++r) {
+        for (int32_t t = rows.q_begin[r]; t < rows.q_begin[r + 1]; ++t) {
+          if (seen.count({t, -1}) != 0) continue;
+          const int32_t position = rows.kv_len[r] - (rows.q_begin[r + 1] - t);
+          const int32_t first = shape.window > 0 ? std::max(0, position - shape.window + 1) : 0;
+          for (int32_t head = 0; head < shape.num_kv_heads; ++head) {
+            const std::vector<int32_t>& pages = seen[{t, head}];
+            ASSERT_FALSE(pages.empty()) << t;
+            EXPECT_LE(pages.front(), first / kPlanPage);
+            EXPECT_GE(pages.back(), position / kPlanPage);
+            for (size_t i = 1; i < pages.size(); ++i) ASSERT_EQ(pages[i], pages[i - 1] + 1);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(AttentionPlanTest, PiecesOfARowAndHeadFillSlotsOfTheirOwn) {
+  for (const AttentionPlanShape& shape : Shapes()) {
+    for (uint64_t seed = 0; seed < 8; ++seed) {
+      const std::vector<DecodeItem> items = Plan(shape, RandomRows(seed)).items();
+      const int64_t slots = PlanBytes(shape).scratch / (4 * (16 * (shape.head_dim + 2) + 1));
+      int32_t next_slot = 0;
+      for (size_t i = 0; i < items.size();) {
+        if (items[i].partial < 0) {
+          ++i;
+          continue;
+        }
+        ASSERT_GT(items[i].num_pieces, 1);
+        for (int32_t piece = 0; piece < items[i].num_pieces; ++piece) {
+          const DecodeItem& item = items[i + static_cast<size_t>(piece)];
+          EXPECT_EQ(item.partial, next_slot++);
+          EXPECT_EQ(item.piece, piece);
+          EXPECT_EQ(item.token, items[i].token);
+          EXPECT_EQ(item.kv_head, items[i].kv_head);
+        }
+        i += items[i].num_pieces;
+      }
+      EXPECT_LE(next_slot, slots);
+    }
+  }
+}
+
+TEST(AttentionPlanTest, BlocksGetEqualSharesOfLongSequences) {
+  Rows rows;
+  for (int i = 0; i < 7; ++i) rows.Add(1, 9000 + 777 * i);
+  const Planned planned = Plan(Shape8B(), rows);
+  const std::vector<DecodeItem> items = planned.items();
+  int64_t fewest = INT64_MAX, most = 0;
+  for (int32_t b = 0; b < planned.plan.num_decode_blocks; ++b) {
+    int64_t pages = 0;
+    for (int32_t i = planned.plan.decode_begin[b]; i < planned.plan.decode_begin[b + 1]; ++i) {
+      pages += items[static_cast<size_t>(i)].page_end - items[static_cast<size_t>(i)].page_begin;
+    }
+    fewest = std::min(fewest, pages);
+    most = std::max(most, pages);
+  }
+  EXPECT_LE(most - fewest, 1);
+}
+
+TEST(AttentionPlanTest, ByPositionASequenceIsCutAlikeInAnyBatch) {
+  AttentionPlanShape shape = Shape8B();
+  shape.split = SplitRule::kByPosition;
+  for (const int32_t length : {1, 600, 3000, 40000}) {
+    Rows alone, crowd = RandomRows(3);
+    alone.Add(1, length);
+    const int32_t token = crowd.q_begin.back();
+    crowd.Add(1, length);
+    const auto cuts = [&](const Rows& rows, int32_t of) {
+      std::vector<std::pair<int32_t, int32_t>> result;
+      for (const DecodeItem& item : Plan(shape, rows).items()) {
+        if (item.token == of) result.emplace_back(item.page_begin, item.page_end);
+      }
+      return result;
+    };
+    EXPECT_EQ(cuts(alone, 0), cuts(crowd, token)) << length;
+  }
+}
+
+TEST(AttentionPlanTest, DecodeGridsAndAddressesDoNotDependOnLengths) {
+  const AttentionPlanShape shape = Shape8B();
+  alignas(16) static std::byte device[16];
+  std::vector<std::byte> staged(static_cast<size_t>(PlanBytes(shape).staged));
+  AttentionPlan first;
+  for (const int32_t length : {0, 1, 100, 30000}) {
+    Rows rows;
+    for (int i = 0; i < 5; ++i) rows.Add(1, length);
+    const AttentionPlan plan = PlanAttention(shape, rows.view(), staged.data(), device, device);
+    if (length == 0) first = plan;
+    EXPECT_EQ(plan.num_decode_blocks, first.num_decode_blocks);
+    EXPECT_EQ(plan.decode_queries, first.decode_queries);
+    EXPECT_EQ(plan.decode_items, first.decode_items);
+    EXPECT_EQ(plan.num_prefill_tiles, 0);
+  }
+}
+
+}  // namespace
+}  // namespace hayate::ops

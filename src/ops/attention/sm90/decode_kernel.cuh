@@ -1,0 +1,419 @@
+#pragma once
+// Decode attention over a planned step: a block of eight warps walks its items (attention_plan.h).
+// The warps take the item's tiles of keys in turn, each with its own online softmax and no
+// synchronisation; at the item's end they are merged through shared memory. A stretch that is not
+// the whole leaves a partial result, and the block that ends last for a (row, kv head) merges those
+// in order.
+//
+//   order     a tile belongs to warp (tile − first tile of the item) mod 8; warps and pieces are
+//             merged in ascending order. With SplitRule::kByPosition nothing depends on the batch.
+//   traffic   2 · D elements a key and kv head, once; partials 4 · (D + 2) bytes a query and piece
+//   in flight up to 8 KB a warp: keys of the next tile are asked for as soon as the products with
+//             the current ones are issued, and the values likewise
+
+#include "ops/attention/attention_plan.h"
+#include "ops/attention/sm90/decode_tile.cuh"
+#include "ops/attention/sm90/rows.cuh"
+#include "ops/detail/sm90/launch.cuh"
+
+namespace hayate::ops::sm90 {
+
+inline constexpr int kDecodeWarps = 8;
+inline constexpr float kLog2E = 1.4426950408889634f;
+
+struct DecodeParams {
+  __nv_bfloat16* out;      // [T, Hq, D]
+  const __nv_bfloat16* q;  // [T, Hq, D]
+  int64_t q_row_stride;    // elements
+  const int32_t* page_table;
+  int32_t page_table_stride;
+  AttentionPlan plan;
+  float scale, soft_cap;
+  int32_t num_q_heads, group_size, group_offset, window;
+  const float* sinks;
+};
+
+// The queries of an item: number n is token n / num_heads, head first_head + n % num_heads.
+struct ItemQueries {
+  int32_t first_head, num_heads, count;
+
+  __device__ ItemQueries(const DecodeParams& params, const DecodeItem& item) {
+    const int32_t begin = item.kv_head * params.group_size - params.group_offset;
+    first_head = max(0, begin);
+    num_heads = min(params.num_q_heads, begin + params.group_size) - first_head;
+    count = item.num_tokens * num_heads;
+  }
+  __device__ int32_t Token(int32_t n) const { return n / num_heads; }
+  __device__ int32_t Head(int32_t n) const { return first_head + n % num_heads; }
+};
+
+template <typename S>
+struct DecodeShared {
+  static constexpr int kQueries = 8 * S::kTiles;
+  uint2 queries[S::kTiles * S::kSteps * 32];  // operands, see KeyTile::Scores
+  float max[kDecodeWarps][kQueries];          // of scores times log₂ e
+  float sum[kDecodeWarps][kQueries];
+  bool last;
+  // Rows of 4 more than D: the lanes of a quad then write to different banks.
+  alignas(16) float o[kDecodeWarps][kQueries][S::kD + 4];
+};
+
+// All queries of the item as operands; missing ones are zero.
+template <typename S>
+__device__ void StageQueries(const DecodeParams& params, const DecodeItem& item,
+                             const ItemQueries& queries, DecodeShared<S>* shared) {
+  for (int i = threadIdx.x; i < S::kTiles * S::kSteps * 32; i += 32 * kDecodeWarps) {
+    const int lane = i % 32, step = i / 32 % S::kSteps, n = i / 32 / S::kSteps * 8 + lane / 4;
+    const int chunk = 4 * (step / S::kStepsPerLoad) + lane % 4;
+    uint2 operand = make_uint2(0, 0);
+    if (n < queries.count && chunk < S::kChunks) {
+      const int feature = chunk * S::kChunk + 4 * (step % S::kStepsPerLoad);
+      operand = *reinterpret_cast<const uint2*>(
+          params.q + (item.token + queries.Token(n)) * params.q_row_stride +
+          int64_t{queries.Head(n)} * S::kD + feature);
+      if constexpr (std::is_same_v<typename S::Operand, __half>) {
+        const auto* x = reinterpret_cast<const __nv_bfloat16*>(&operand);
+        operand = make_uint2(Packed(ToFloat(x[0]), ToFloat(x[1]), __half{}),
+                             Packed(ToFloat(x[2]), ToFloat(x[3]), __half{}));
+      }
+    }
+    shared->queries[i] = operand;
+  }
+}
+
+// A warp's state of the queries 8n + 2j + e, e in {0, 1}.
+template <typename S>
+struct WarpState {
+  float max[S::kTiles][2], sum[S::kTiles][2];
+  float o[S::kRowTiles][S::kTiles][4];
+
+  __device__ __forceinline__ WarpState() {
+#pragma unroll
+    for (int n = 0; n < S::kTiles; ++n) {
+      max[n][0] = max[n][1] = -INFINITY;
+      sum[n][0] = sum[n][1] = 0.0f;
+#pragma unroll
+      for (int m = 0; m < S::kRowTiles; ++m) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) o[m][n][e] = 0.0f;
+      }
+    }
+  }
+};
+
+template <typename S>
+using TileScores = float[S::kSubtiles][S::kTiles][4];
+
+// The unseen scores become −∞. Few tiles need this: the last ones, and the first ones of a window.
+template <typename S>
+__device__ __forceinline__ void Mask(const DecodeParams& params, const DecodeItem& item,
+                                     const ItemQueries& queries, int32_t first_key,
+                                     TileScores<S>& s) {
+  const int32_t lane_key = first_key + threadIdx.x % 32 / 4;
+#pragma unroll
+  for (int n = 0; n < S::kTiles; ++n) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int query = 8 * n + 2 * static_cast<int>(threadIdx.x % 4) + e;
+      const int32_t last = item.position + queries.Token(min(query, queries.count - 1));
+      const int32_t first = params.window > 0 ? last - params.window + 1 : 0;
+#pragma unroll
+      for (int u = 0; u < S::kSubtiles; ++u) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int32_t key = lane_key + 16 * u + 8 * half;
+          if (key > last || key < first) s[u][n][e + 2 * half] = -INFINITY;
+        }
+      }
+    }
+  }
+}
+
+// Scores to base-2 logits.
+template <typename S>
+__device__ __forceinline__ void Scale(const DecodeParams& params, TileScores<S>& s) {
+  const float scale = params.scale * kLog2E;
+#pragma unroll
+  for (int u = 0; u < S::kSubtiles; ++u) {
+#pragma unroll
+    for (int n = 0; n < S::kTiles; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        float& x = s[u][n][e];
+        if (params.soft_cap > 0.0f) {
+          x = params.soft_cap * kLog2E * tanhf(x * params.scale / params.soft_cap);
+        } else {
+          x *= scale;
+        }
+      }
+    }
+  }
+}
+
+// Logits to weights (operands of ValueTile::Add); rescales what came before.
+template <typename S>
+__device__ __forceinline__ void Softmax(TileScores<S>& s, WarpState<S>* state,
+                                        uint32_t (&p)[S::kSubtiles][S::kTiles][2]) {
+#pragma unroll
+  for (int n = 0; n < S::kTiles; ++n) {
+    float correction[2];
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      float highest = state->max[n][e];
+#pragma unroll
+      for (int u = 0; u < S::kSubtiles; ++u) {
+        highest = fmaxf(highest, fmaxf(s[u][n][e], s[u][n][e + 2]));
+      }
+#pragma unroll
+      for (int lane = 4; lane < 32; lane *= 2) {
+        highest = fmaxf(highest, __shfl_xor_sync(~0u, highest, lane));
+      }
+      // Before the first visible key the maximum is −∞, and −∞ − −∞ is no number.
+      const float base = highest == -INFINITY ? 0.0f : highest;
+      correction[e] = Exp2(state->max[n][e] - base);
+      state->max[n][e] = highest;
+      float sum = 0.0f;
+#pragma unroll
+      for (int u = 0; u < S::kSubtiles; ++u) {
+        s[u][n][e] = Exp2(s[u][n][e] - base);
+        s[u][n][e + 2] = Exp2(s[u][n][e + 2] - base);
+        sum += s[u][n][e] + s[u][n][e + 2];
+      }
+      state->sum[n][e] = state->sum[n][e] * correction[e] + sum;
+    }
+#pragma unroll
+    for (int u = 0; u < S::kSubtiles; ++u) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        p[u][n][half] =
+            Transposed(Packed(s[u][n][2 * half], s[u][n][2 * half + 1], typename S::Operand{}));
+      }
+    }
+#pragma unroll
+    for (int m = 0; m < S::kRowTiles; ++m) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) state->o[m][n][e] *= correction[e % 2];
+    }
+  }
+}
+
+// One warp's share of the item's tiles.
+template <typename S>
+__device__ __forceinline__ void AttendTiles(const DecodeParams& params,
+                                            const PagedCache<typename S::Cache>& cache,
+                                            const DecodeItem& item, const ItemQueries& queries,
+                                            const uint2* operands, WarpState<S>* state) {
+  constexpr int kTilesPerPage = kPlanPage / S::kKeys;
+  const int32_t* pages = params.page_table + int64_t{item.table_row} * params.page_table_stride;
+  const int32_t last_key = item.position + item.num_tokens - 1;
+  const int32_t end = min(item.page_end * kTilesPerPage, last_key / S::kKeys + 1);
+  // Keys that every query of the item sees.
+  const int32_t all_begin = params.window > 0 ? last_key - params.window + 1 : 0;
+  const int32_t all_end = item.position + 1;
+  int32_t tile = item.page_begin * kTilesPerPage + threadIdx.x / 32;
+  if (tile >= end) return;
+
+  const auto keys_at = [&](int32_t page, int32_t t) {
+    return cache.Keys(page, item.kv_head) + t % kTilesPerPage * S::kKeys * S::kD;
+  };
+  const auto values_at = [&](int32_t page, int32_t t) {
+    return cache.Values(page, item.kv_head) + t % kTilesPerPage * S::kKeys * S::kD;
+  };
+  KeyTile<S> keys;
+  ValueTile<S> values;
+  const int32_t page = pages[tile / kTilesPerPage];
+  keys.Load(keys_at(page, tile));
+  values.Load(values_at(page, tile));
+  int32_t next_page = pages[min(tile + kDecodeWarps, end - 1) / kTilesPerPage];
+  while (true) {
+    const int32_t next = tile + kDecodeWarps;
+    TileScores<S> s;
+    keys.Scores(operands, s);
+    if (next < end) keys.Load(keys_at(next_page, next));
+    Scale<S>(params, s);
+    if (tile * S::kKeys < all_begin || (tile + 1) * S::kKeys > all_end) {
+      Mask<S>(params, item, queries, tile * S::kKeys, s);
+    }
+    uint32_t p[S::kSubtiles][S::kTiles][2];
+    Softmax<S>(s, state, p);
+    if (tile == last_key / S::kKeys) values.ZeroFrom(last_key % S::kKeys + 1);
+    values.Add(p, state->o);
+    if (next >= end) return;
+    values.Load(values_at(next_page, next));
+    next_page = pages[min(next + kDecodeWarps, end - 1) / kTilesPerPage];
+    tile = next;
+  }
+}
+
+// A warp's state into shared memory.
+template <typename S>
+__device__ __forceinline__ void Leave(const WarpState<S>& state, DecodeShared<S>* shared) {
+  const int warp = threadIdx.x / 32, r = threadIdx.x % 32 / 4, j = threadIdx.x % 4;
+#pragma unroll
+  for (int n = 0; n < S::kTiles; ++n) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int query = 8 * n + 2 * j + e;
+      float sum = state.sum[n][e];
+#pragma unroll
+      for (int lane = 4; lane < 32; lane *= 2) sum += __shfl_xor_sync(~0u, sum, lane);
+      if (r == 0) {
+        shared->max[warp][query] = state.max[n][e];
+        shared->sum[warp][query] = sum;
+      }
+#pragma unroll
+      for (int m = 0; m < S::kRowTiles; ++m) {
+        const int feature = OutputFeature<S>(m);
+        if (feature >= S::kD) continue;
+        *reinterpret_cast<float2*>(&shared->o[warp][query][feature]) =
+            make_float2(state.o[m][n][e], state.o[m][n][e + 2]);
+      }
+    }
+  }
+}
+
+// A softmax over part of the keys, four features of it.
+struct Part {
+  float max = -INFINITY, sum = 0.0f;
+  float4 o = {0.0f, 0.0f, 0.0f, 0.0f};
+
+  __device__ __forceinline__ void Add(float other_max, float other_sum, const float4& other) {
+    if (other_max == -INFINITY) return;  // no key was visible
+    const float highest = fmaxf(max, other_max);
+    const float mine = Exp2(max - highest), theirs = Exp2(other_max - highest);
+    max = highest;
+    sum = sum * mine + other_sum * theirs;
+    o.x = o.x * mine + other.x * theirs;
+    o.y = o.y * mine + other.y * theirs;
+    o.z = o.z * mine + other.z * theirs;
+    o.w = o.w * mine + other.w * theirs;
+  }
+};
+
+__device__ __forceinline__ void StoreOutput(const DecodeParams& params, const DecodeItem& item,
+                                            const ItemQueries& queries, int32_t head_dim, int n,
+                                            int feature, Part part) {
+  const int32_t head = queries.Head(n);
+  if (params.sinks != nullptr) {
+    const float sink = params.sinks[head] * kLog2E;
+    part.Add(sink, 1.0f, {0.0f, 0.0f, 0.0f, 0.0f});
+  }
+  const float inverse = part.sum > 0.0f ? 1.0f / part.sum : 0.0f;
+  const uint2 packed = make_uint2(Packed(part.o.x * inverse, part.o.y * inverse, __nv_bfloat16{}),
+                                  Packed(part.o.z * inverse, part.o.w * inverse, __nv_bfloat16{}));
+  const int64_t row = int64_t{item.token + queries.Token(n)} * params.num_q_heads + head;
+  *reinterpret_cast<uint2*>(params.out + row * head_dim + feature) = packed;
+}
+
+// A slot of partial results: sums [kMaxDecodeQueries, D], then max and sum of each query.
+template <typename S>
+struct Slot {
+  float* base;
+
+  __device__ Slot(const DecodeParams& params, int32_t index)
+      : base(params.plan.partials + int64_t{index} * kMaxDecodeQueries * (S::kD + 2)) {}
+  __device__ float4* Output(int n, int feature) const {
+    return reinterpret_cast<float4*>(base + n * S::kD + feature);
+  }
+  __device__ float2* MaxAndSum(int n) const {
+    return reinterpret_cast<float2*>(base + kMaxDecodeQueries * S::kD) + n;
+  }
+};
+
+// Merges all pieces of the item's (row, kv head).
+template <typename S>
+__device__ void MergePieces(const DecodeParams& params, const DecodeItem& item,
+                            const ItemQueries& queries) {
+  constexpr int kBatch = 8;  // loads in flight
+  const int32_t first = item.partial - item.piece;
+  for (int i = threadIdx.x; i < queries.count * (S::kD / 4); i += 32 * kDecodeWarps) {
+    const int n = i / (S::kD / 4), feature = i % (S::kD / 4) * 4;
+    Part part;
+    for (int32_t piece = 0; piece < item.num_pieces; piece += kBatch) {
+      float2 max_sum[kBatch];
+      float4 o[kBatch];
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        const Slot<S> slot(params, first + min(piece + b, item.num_pieces - 1));
+        max_sum[b] = __ldcg(slot.MaxAndSum(n));
+        o[b] = __ldcg(slot.Output(n, feature));
+      }
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        if (piece + b < item.num_pieces) part.Add(max_sum[b].x, max_sum[b].y, o[b]);
+      }
+    }
+    StoreOutput(params, item, queries, S::kD, n, feature, part);
+  }
+}
+
+// True in all threads of the block that is the last to leave its piece.
+template <typename S>
+__device__ bool IsLastPiece(const DecodeParams& params, const DecodeItem& item,
+                            DecodeShared<S>* shared) {
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    int32_t* counter = params.plan.counters + item.partial - item.piece;
+    shared->last = atomicAdd(counter, 1) == item.num_pieces - 1;
+    if (shared->last) *counter = 0;
+    __threadfence();
+  }
+  __syncthreads();
+  return shared->last;
+}
+
+template <typename S>
+__device__ void AttendItem(const DecodeParams& params, const PagedCache<typename S::Cache>& cache,
+                           const DecodeItem& item, DecodeShared<S>* shared) {
+  const ItemQueries queries(params, item);
+  if (queries.count <= 0) return;
+  StageQueries<S>(params, item, queries, shared);
+  __syncthreads();
+  {
+    WarpState<S> state;
+    AttendTiles<S>(params, cache, item, queries, shared->queries, &state);
+    Leave<S>(state, shared);
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < queries.count * (S::kD / 4); i += 32 * kDecodeWarps) {
+    const int n = i / (S::kD / 4), feature = i % (S::kD / 4) * 4;
+    Part part;
+#pragma unroll
+    for (int warp = 0; warp < kDecodeWarps; ++warp) {
+      part.Add(shared->max[warp][n], shared->sum[warp][n],
+               *reinterpret_cast<const float4*>(&shared->o[warp][n][feature]));
+    }
+    if (item.partial < 0) {
+      StoreOutput(params, item, queries, S::kD, n, feature, part);
+      continue;
+    }
+    const Slot<S> slot(params, item.partial);
+    *slot.Output(n, feature) = part.o;
+    if (feature == 0) *slot.MaxAndSum(n) = make_float2(part.max, part.sum);
+  }
+  if (item.partial >= 0 && IsLastPiece<S>(params, item, shared)) {
+    MergePieces<S>(params, item, queries);
+  }
+}
+
+template <typename S>
+constexpr int DecodeBlocksPerProcessor() {
+  return S::kTiles == 1 && S::kD <= 128 ? 2 : 1;
+}
+
+template <typename S>
+__global__ __launch_bounds__(32 * kDecodeWarps, DecodeBlocksPerProcessor<S>()) void DecodeKernel(
+    const DecodeParams params, const PagedCache<typename S::Cache> cache) {
+  extern __shared__ __align__(16) std::byte shared_bytes[];
+  auto* shared = reinterpret_cast<DecodeShared<S>*>(shared_bytes);
+  WaitForPriorLaunches();
+  AllowNextLaunch();
+  const int32_t end = params.plan.decode_begin[blockIdx.x + 1];
+  for (int32_t i = params.plan.decode_begin[blockIdx.x]; i < end; ++i) {
+    AttendItem<S>(params, cache, params.plan.decode_items[i], shared);
+    __syncthreads();
+  }
+}
+
+}  // namespace hayate::ops::sm90

@@ -1,0 +1,45 @@
+#pragma once
+
+#include "ops/attention/sm90/decode_attention.h"
+#include "ops/attention/sm90/decode_kernel.cuh"
+#include "ops/detail/sm90/dependent_launch.cuh"
+
+namespace hayate::ops::sm90 {
+
+template <typename S>
+void LaunchDecode(Stream stream, const PagedAttentionArgs& args) {
+  const AttentionPlan& plan = args.rows.plan;
+  const DecodeParams params{.out = reinterpret_cast<__nv_bfloat16*>(args.out.data),
+                            .q = reinterpret_cast<const __nv_bfloat16*>(args.q.data),
+                            .q_row_stride = args.q_row_stride,
+                            .page_table = args.rows.page_table,
+                            .page_table_stride = args.rows.page_table_stride,
+                            .plan = plan,
+                            .scale = args.scale,
+                            .soft_cap = args.soft_cap,
+                            .num_q_heads = static_cast<int32_t>(args.out.shape[1]),
+                            .group_size = args.group_size,
+                            .group_offset = args.group_offset,
+                            .window = args.window,
+                            .sinks = args.sinks};
+  constexpr int kBytes = sizeof(DecodeShared<S>);
+  CUDA_CHECK(
+      stream.device,
+      cudaFuncSetAttribute(DecodeKernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+  LaunchDependent(stream, DecodeKernel<S>, plan.num_decode_blocks, 32 * kDecodeWarps, kBytes,
+                  params, PagedCache<typename S::Cache>(args.cache));
+}
+
+template <int kHeadDim>
+void LaunchDecodeOf(Stream stream, const PagedAttentionArgs& args) {
+  const bool wide = args.rows.plan.decode_queries > 8;
+  if (args.cache.dtype == DType::kF8E4M3) {
+    using E4M3 = __nv_fp8_e4m3;
+    return wide ? LaunchDecode<DecodeShape<E4M3, kHeadDim, 2>>(stream, args)
+                : LaunchDecode<DecodeShape<E4M3, kHeadDim, 1>>(stream, args);
+  }
+  return wide ? LaunchDecode<DecodeShape<__nv_bfloat16, kHeadDim, 2>>(stream, args)
+              : LaunchDecode<DecodeShape<__nv_bfloat16, kHeadDim, 1>>(stream, args);
+}
+
+}  // namespace hayate::ops::sm90
