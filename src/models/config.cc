@@ -10,10 +10,12 @@ namespace hayate::models {
 namespace {
 
 constexpr std::pair<std::string_view, Family> kArchitectures[] = {
-    {"LlamaForCausalLM", Family::kLlama},   {"llama", Family::kLlama},
-    {"MistralForCausalLM", Family::kLlama}, {"mistral", Family::kLlama},
-    {"Qwen2ForCausalLM", Family::kQwen2},   {"qwen2", Family::kQwen2},
-    {"Qwen3ForCausalLM", Family::kQwen3},   {"qwen3", Family::kQwen3},
+    {"LlamaForCausalLM", Family::kLlama},       {"llama", Family::kLlama},
+    {"MistralForCausalLM", Family::kLlama},     {"mistral", Family::kLlama},
+    {"Qwen2ForCausalLM", Family::kQwen2},       {"qwen2", Family::kQwen2},
+    {"Qwen3ForCausalLM", Family::kQwen3},       {"qwen3", Family::kQwen3},
+    {"Qwen2MoeForCausalLM", Family::kQwen2Moe}, {"Qwen3MoeForCausalLM", Family::kQwen3Moe},
+    {"GptOssForCausalLM", Family::kGptOss},
 };
 
 // What the readers cannot check field by field.
@@ -25,6 +27,10 @@ Status CheckConsistent(const ModelConfig& config) {
   if (config.windows.size() != static_cast<size_t>(config.num_layers)) {
     return Error(ErrorCode::kDataLoss, "{} layer types for {} layers", config.windows.size(),
                  config.num_layers);
+  }
+  if (config.moe) {
+    const Status router = ops::CheckRouter(config.moe->router);
+    if (!router.ok()) return Status(ErrorCode::kDataLoss, router.message());
   }
   // The numbers of the rotation, for any context: max_position plays no part in what is refused.
   const Status rope = ops::ComputeRopeFrequencies(config.rope, config.trained_context).status();
@@ -38,7 +44,8 @@ Result<Family> FamilyOf(std::string_view architecture) {
     if (name == architecture) return family;
   }
   return Error(ErrorCode::kUnsupported,
-               "architecture '{}' has no implementation; known are llama, mistral, qwen2 and qwen3",
+               "architecture '{}' has no implementation; known are llama, mistral, qwen2, "
+               "qwen3, qwen2-moe, qwen3-moe, gpt-oss, deepseek-v3, deepseek-v3.2 and deepseek-v4",
                architecture);
 }
 

@@ -195,5 +195,71 @@ TEST(GgufConfig, WhatCannotBeRunIsRefusedByName) {
   EXPECT_EQ(Read(Gguf("gpt2")).status().code(), ErrorCode::kUnsupported);
 }
 
+Json Qwen3Moe() {
+  return With(Llama(), {{"architectures", {"Qwen3MoeForCausalLM"}},
+                        {"num_experts", 8},
+                        {"num_experts_per_tok", 2},
+                        {"moe_intermediate_size", 48},
+                        {"norm_topk_prob", true}});
+}
+Json GptOss() {
+  return With(Llama(), {{"architectures", {"GptOssForCausalLM"}},
+                        {"num_local_experts", 32},
+                        {"num_experts_per_tok", 4},
+                        {"experts_per_token", 4},
+                        {"sliding_window", 128},
+                        {"quantization_config", {{"quant_method", "mxfp4"}}}});
+}
+
+TEST(HfConfig, SparseLayersComeFromStepAndExceptions) {
+  const ModelConfig config =
+      Read(With(Qwen3Moe(),
+                {{"num_hidden_layers", 6}, {"decoder_sparse_step", 2}, {"mlp_only_layers", {3}}}))
+          .value();
+  EXPECT_EQ(config.moe->sparse, (std::vector<bool>{false, true, false, false, false, true}));
+  EXPECT_EQ(config.moe->expert_size, 48);
+  EXPECT_TRUE(config.moe->router.renormalise && config.qk_norm);
+  EXPECT_FALSE(Read(Llama())->moe.has_value());
+}
+
+TEST(HfConfig, GptOssFillsInItsClampsAndWindows) {
+  const ModelConfig config = Read(GptOss()).value();
+  EXPECT_EQ(config.windows, (std::vector<int32_t>{128, 0, 128}));
+  EXPECT_TRUE(config.attention_sinks && config.qkv_bias && config.output_bias);
+  EXPECT_FLOAT_EQ(config.moe->form.limit, 7.0f);
+  EXPECT_FLOAT_EQ(config.moe->form.alpha, 1.702f);
+  EXPECT_EQ(config.moe->router.score, ops::RouterScore::kSoftmaxOfChosen);
+}
+
+TEST(HfConfig, RefusesContradictoryMixtures) {
+  const auto message = [](const Json& json) { return std::string(Read(json).status().message()); };
+  EXPECT_THAT(message(With(Qwen3Moe(), {{"num_local_experts", 16}})),
+              HasSubstr("num_experts is 8, but num_local_experts is 16"));
+  EXPECT_THAT(message(With(Qwen3Moe(), {{"num_experts_per_tok", 9}})),
+              HasSubstr("experts to a token is 9"));
+  EXPECT_THAT(message(With(Qwen3Moe(), {{"num_experts", nullptr}})),
+              HasSubstr("num_local_experts"));
+  EXPECT_THAT(message(With(Qwen3Moe(), {{"mlp_only_layers", {3}}})),
+              HasSubstr("mlp_only_layers names layer 3"));
+  EXPECT_THAT(message(With(GptOss(), {{"experts_per_token", 8}})),
+              HasSubstr("num_experts_per_tok is 4, but experts_per_token is 8"));
+  EXPECT_THAT(message(With(GptOss(), {{"swiglu_limit", 0}})), HasSubstr("swiglu_limit is 0"));
+}
+
+TEST(HfConfig, ReadsFp8BlocksAndRefusesOtherQuantisation) {
+  const auto with = [](const Json& json, const Json& quantization) {
+    return Read(With(json, {{"quantization_config", quantization}}));
+  };
+  const Json fp8 = {{"quant_method", "fp8"}, {"weight_block_size", {128, 64}}};
+  const ModelConfig config = with(Llama(), fp8).value();
+  EXPECT_EQ(config.fp8_block.rows, 128);
+  EXPECT_EQ(config.fp8_block.cols, 64);
+  EXPECT_EQ(with(Llama(), {{"quant_method", "gptq"}}).status().code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(with(Qwen3Moe(), {{"quant_method", "mxfp4"}}).status().code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(with(Llama(), {{"quant_method", "fp8"}}).status().code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(with(Llama(), With(fp8, {{"weight_block_size", {128, 48}}})).status().code(),
+            ErrorCode::kDataLoss);
+}
+
 }  // namespace
 }  // namespace hayate::models

@@ -55,7 +55,7 @@ class DenseModel final : public Model {
         max_tokens * (weights_.attention.rotary_dim + 3 * h + q) + max_logits * (3 * h + q);
     const int64_t layer = std::max({AttentionWorkspaceBytes(weights_.attention, max_tokens, h),
                                     MlpWorkspaceBytes(max_tokens, h, weights_.ffn.size()),
-                                    ops::MatmulWorkspaceBytes(max_tokens, q),
+                                    MoeBytes(max_tokens), ops::MatmulWorkspaceBytes(max_tokens, q),
                                     ops::MatmulWorkspaceBytes(max_logits, h)});
     return floats * static_cast<int64_t>(sizeof(float)) + layer +
            12 * static_cast<int64_t>(Workspace::kAlignment);
@@ -99,6 +99,10 @@ class DenseModel final : public Model {
     TensorView heads;   // [T, q_width]
   };
 
+  int64_t MoeBytes(int64_t max_tokens) const {
+    if (!config_.moe) return 0;
+    return ops::MoeWorkspaceBytes(weights_.moe, weights_.num_experts, max_tokens);
+  }
   const DenseLayer& Layer(int layer) const { return weights_.layers[static_cast<size_t>(layer)]; }
   const ops::AttentionRows& RowsOf(const ForwardBatch& batch, int layer) const {
     return batch.rows[static_cast<size_t>(cache_.group(layer))];
@@ -138,7 +142,13 @@ class DenseModel final : public Model {
     const DenseLayer& weights = Layer(layer);
     Apply(context.stream, workspace, weights.attention.output, rows.heads, rows.part);
     AddSum(context, weights.mlp_norm, rows);
-    ApplyMlp(context.stream, workspace, weights.mlp, rows.normed, rows.part);
+    if (weights.moe) {
+      ops::Moe(
+          context.stream, workspace,
+          {.out = rows.part, .x = rows.normed, .config = &weights_.moe, .weights = &*weights.moe});
+    } else {
+      ApplyMlp(context.stream, workspace, weights.mlp, rows.normed, rows.part);
+    }
     const bool is_last = layer + 1 == config_.num_layers;
     AddSum(context, is_last ? weights_.final_norm : Layer(layer + 1).attention_norm, rows);
   }

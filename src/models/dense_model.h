@@ -1,12 +1,13 @@
 #pragma once
-// Decoders of equal dense layers: Llama, Mistral, Qwen2, Qwen3. Pre-norm, rotary attention, SwiGLU:
+// Decoders with grouped-query attention: Llama, Mistral, Qwen2, Qwen3, the mixtures of Qwen and
+// GPT-OSS. Pre-norm, rotary attention, and per layer a gated unit or a mixture of experts:
 //
 //   h ← embedding[tokens]
-//   per layer:  h ← h + Σ_ranks attention(norm(h));   h ← h + Σ_ranks mlp(norm(h))
+//   per layer:  h ← h + Σ_ranks attention(norm(h));   h ← h + Σ_ranks ffn(norm(h))
 //   logits ← head · norm(h)
 //
-// h is whole on every rank; a rank computes its heads, its part of F and its part of the
-// vocabulary.
+// h is whole on every rank; a rank computes its heads, its part of F or its experts, and its part
+// of the vocabulary.
 
 #include <memory>
 

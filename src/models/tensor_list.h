@@ -8,8 +8,9 @@
 
 namespace hayate::models {
 
-// Names as config.json's format has them; matrices of `dtype`, vectors in f32. Rows must be
-// multiples of the dtype's block: kInvalidArgument names the tensor.
+// Names as config.json's format has them; matrices of `dtype`, or as the config's quantisation
+// says, vectors in f32. Rows must be multiples of the dtype's block: kInvalidArgument names the
+// tensor.
 Result<std::vector<weights::DummyTensor>> ListTensors(const ModelConfig& config, DType dtype);
 
 }  // namespace hayate::models

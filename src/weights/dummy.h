@@ -25,7 +25,8 @@ struct DummyTensor {
 // Fills `out` with values of mean 0 and standard deviation 1/√K, K the row length, so activations
 // keep their size through the layers. Plain floats are near normal (a sum of uniform bytes); block
 // types get uniform codes under constant scales; integers small values. A vector with "norm" in its
-// name and a tensor whose name ends in "scale", "scales" or "scale_inv" are all ones.
+// name and a float tensor whose name ends in "scale", "scales" or "scale_inv" are all ones; U8 scales
+// of MXFP4 are 2⁻⁷.
 void FillDummy(TensorView out, std::string_view name, uint64_t seed);
 
 // Owns dummy tensors, each made when first asked for. Thread-safe.

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "models/detail/tensor_names.h"
-#include "weights/dequantize.h"
+#include "models/detail/tensor_reader.h"
 
 namespace hayate::models {
 namespace {
@@ -15,14 +15,15 @@ using weights::Checkpoint;
 constexpr int64_t kTileRows = 16;
 constexpr int64_t kMinColumnUnit = 32;
 
-// The largest block among the tensors "<layer>.<name>.weight", elements.
+// The largest unit of columns among the tensors "<layer>.<name>.weight" that there are, elements.
 Result<int64_t> LargestBlock(const Checkpoint& checkpoint, const ModelConfig& config,
                              std::string_view name) {
   const TensorNames& names = NamesOf(checkpoint.format());
   int64_t largest = 1;
   for (int layer = 0; layer < config.num_layers; ++layer) {
+    if (name == names.down && config.is_sparse(layer)) continue;
     ASSIGN_OR_RETURN(const ConstTensorView tensor, checkpoint.Tensor(names.Layer(layer, name)));
-    largest = std::max<int64_t>(largest, Info(tensor.dtype).block_elements);
+    largest = std::max(largest, ColumnUnit(tensor.dtype));
   }
   return largest;
 }
@@ -34,7 +35,8 @@ class Loader {
       : checkpoint_(checkpoint),
         config_(config),
         options_(options),
-        names_(NamesOf(checkpoint.format())) {}
+        names_(NamesOf(checkpoint.format())),
+        reader_(checkpoint, options, config.fp8_block) {}
 
   Result<DenseWeights> Load() {
     DenseWeights weights;
@@ -65,48 +67,15 @@ class Loader {
     weights.ffn = SplitUnits(config_.ffn_size, std::max(block, kMinColumnUnit), options_.rank,
                              options_.num_ranks);
     weights.vocab = SplitUnits(config_.vocab_size, kTileRows, options_.rank, options_.num_ranks);
+    if (config_.moe) {
+      moe_ = PlanMoe(*config_.moe, options_.rank, options_.num_ranks);
+      weights.moe = MoeConfigOf(*config_.moe, hidden(), moe_);
+      weights.num_experts = moe_.experts.size();
+    }
     return OkStatus();
   }
 
-  // A tensor of the given shape. Values that are not finite are found here: every tensor is looked
-  // through by one of the ranks.
-  Result<ConstTensorView> Tensor(const std::string& name, const Shape& shape) {
-    ASSIGN_OR_RETURN(const ConstTensorView tensor, checkpoint_.Tensor(name, shape));
-    if (num_tensors_++ % options_.num_ranks == options_.rank) {
-      RETURN_IF_ERROR(checkpoint_.CheckFinite(name));
-    }
-    return tensor;
-  }
-
-  // Elements `parts` of vectors, joined, as f32.
-  Result<Buffer> Vector(const std::vector<std::pair<std::string, Range>>& parts,
-                        int64_t full_size) {
-    int64_t size = 0;
-    for (const auto& part : parts) size += part.second.size();
-    if (size == 0) return Buffer();
-    ASSIGN_OR_RETURN(Buffer buffer,
-                     Buffer::Allocate(*options_.device, static_cast<size_t>(size) * sizeof(float)));
-    std::vector<float> joined, whole;
-    for (const auto& [name, range] : parts) {
-      ASSIGN_OR_RETURN(const ConstTensorView tensor, Tensor(name, SizeOf(name, full_size)));
-      whole.resize(static_cast<size_t>(tensor.shape.num_elements()));
-      weights::Dequantize(tensor, whole);
-      joined.insert(joined.end(), whole.begin() + range.begin, whole.begin() + range.end);
-    }
-    options_.device->Upload(buffer.data(), joined.data(), buffer.size());
-    return buffer;
-  }
-  Result<Buffer> Norm(const std::string& name, int64_t size) {
-    return Vector({{name, {0, size}}}, size);
-  }
-
-  // Biases of q, k and v differ in length; a full size of 0 takes the tensor's own.
-  Shape SizeOf(const std::string& name, int64_t full_size) const {
-    if (full_size > 0) return Shape{full_size};
-    const auto found = checkpoint_.tensors().find(name);
-    return found == checkpoint_.tensors().end() ? Shape{0}
-                                                : Shape{found->second.shape.num_elements()};
-  }
+  Result<Buffer> Norm(const std::string& name, int64_t size) { return reader_.Vector(name, size); }
 
   struct Piece {
     std::string_view name;
@@ -116,20 +85,16 @@ class Loader {
   // Pieces of layer `layer` with `k` columns, of which this rank takes `columns`.
   Result<Linear> LayerLinear(int layer, const std::vector<Piece>& pieces, int64_t k, Range columns,
                              bool biased) {
-    std::vector<ops::MatrixPiece> matrices;
-    std::vector<std::pair<std::string, Range>> biases;
+    std::vector<TensorReader::Matrix> matrices;
+    std::vector<TensorReader::VectorPart> biases;
     for (const Piece& piece : pieces) {
-      ASSIGN_OR_RETURN(const ConstTensorView tensor,
-                       Tensor(names_.Layer(layer, piece.name), Shape{piece.n, k}));
-      if (piece.rows.size() == 0 || columns.size() == 0) continue;
-      matrices.push_back({tensor, piece.rows.begin, piece.rows.end, columns.begin, columns.end});
-      if (biased) biases.emplace_back(names_.Layer(layer, piece.name, ".bias"), piece.rows);
+      matrices.push_back({names_.Layer(layer, piece.name, ""), piece.n, k, piece.rows, columns});
+      if (!biased || piece.rows.size() == 0 || columns.size() == 0) continue;
+      biases.push_back({names_.Layer(layer, piece.name, ".bias"), piece.n, piece.rows});
     }
     Linear linear;
-    if (matrices.empty()) return linear;
-    ASSIGN_OR_RETURN(linear.weights,
-                     ops::PackMatrix(*options_.device, matrices, options_.precision));
-    ASSIGN_OR_RETURN(linear.bias, Vector(biases, 0));
+    ASSIGN_OR_RETURN(linear.weights, reader_.Pack(matrices));
+    ASSIGN_OR_RETURN(linear.bias, reader_.Vectors(biases));
     return linear;
   }
 
@@ -157,9 +122,23 @@ class Loader {
       ASSIGN_OR_RETURN(layer.attention.k_norm, Norm(names_.Layer(index, names_.k_norm), d));
     }
     layer.attention.window = config_.windows[static_cast<size_t>(index)];
+    if (config_.attention_sinks) {
+      ASSIGN_OR_RETURN(layer.attention.sinks,
+                       reader_.Vector(names_.Layer(index, names_.sinks, ""), config_.num_heads,
+                                      weights.attention.heads.query));
+    }
+    return LoadMlp(index, weights, layer);
+  }
 
+  Status LoadMlp(int index, const DenseWeights& weights, DenseLayer& layer) {
+    const Range all_hidden = {0, hidden()};
+    const bool first = options_.rank == 0;
     const Range ffn = weights.ffn;
     ASSIGN_OR_RETURN(layer.mlp_norm, Norm(names_.Layer(index, names_.mlp_norm), hidden()));
+    if (config_.is_sparse(index)) {
+      ASSIGN_OR_RETURN(layer.moe, LoadMoe(reader_, config_, index, moe_));
+      return OkStatus();
+    }
     ASSIGN_OR_RETURN(layer.mlp.gate_up, LayerLinear(index,
                                                     {{names_.gate, config_.ffn_size, ffn},
                                                      {names_.up, config_.ffn_size, ffn}},
@@ -171,12 +150,13 @@ class Loader {
 
   Status LoadEnds(DenseWeights& weights) {
     const Shape table{config_.vocab_size, hidden()};
-    ASSIGN_OR_RETURN(const ConstTensorView embedding, Tensor(std::string(names_.embedding), table));
+    ASSIGN_OR_RETURN(const ConstTensorView embedding,
+                     reader_.Tensor(std::string(names_.embedding), table));
     ASSIGN_OR_RETURN(weights.embedding, PlaceTable(*options_.device, embedding));
     ASSIGN_OR_RETURN(weights.final_norm, Norm(std::string(names_.final_norm), hidden()));
     ConstTensorView head = embedding;
     if (!config_.tied_head) {
-      ASSIGN_OR_RETURN(head, Tensor(std::string(names_.head), table));
+      ASSIGN_OR_RETURN(head, reader_.Tensor(std::string(names_.head), table));
     }
     if (weights.vocab.size() == 0) return OkStatus();
     const ops::MatrixPiece piece = {head, weights.vocab.begin, weights.vocab.end, 0, hidden()};
@@ -198,7 +178,8 @@ class Loader {
   const ModelConfig& config_;
   const LoadOptions& options_;
   const TensorNames& names_;
-  int num_tensors_ = 0;
+  TensorReader reader_;
+  MoeShard moe_;
 };
 
 }  // namespace
@@ -208,7 +189,9 @@ int64_t DenseWeights::bytes() const {
   for (const DenseLayer& layer : layers) {
     sum += layer.attention.qkv.bytes() + layer.attention.output.bytes() +
            layer.mlp.gate_up.bytes() + layer.mlp.down.bytes() +
-           static_cast<int64_t>(layer.attention_norm.size() + layer.mlp_norm.size());
+           (layer.moe ? layer.moe->bytes() : 0) +
+           static_cast<int64_t>(layer.attention_norm.size() + layer.mlp_norm.size() +
+                                layer.attention.sinks.size());
   }
   return sum;
 }

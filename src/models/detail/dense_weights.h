@@ -1,10 +1,12 @@
 #pragma once
 // One rank's prepared weights of a dense decoder.
 
+#include <optional>
 #include <vector>
 
 #include "base/status.h"
 #include "models/config.h"
+#include "models/detail/moe_weights.h"
 #include "models/layers/attention.h"
 #include "models/layers/embedding_table.h"
 #include "models/layers/mlp.h"
@@ -15,14 +17,17 @@ namespace hayate::models {
 struct DenseLayer {
   Buffer attention_norm;  // [H] f32
   AttentionLayer attention;
-  Buffer mlp_norm;  // [H] f32
-  MlpLayer mlp;
+  Buffer mlp_norm;                     // [H] f32
+  MlpLayer mlp;                        // of a dense layer
+  std::optional<ops::MoeWeights> moe;  // of a sparse one
 };
 
 struct DenseWeights {
   AttentionShape attention;
   Range ffn;                 // of F
   Range vocab;               // of V: this rank's rows of the head
+  ops::MoeConfig moe;        // of the sparse layers
+  int64_t num_experts = 0;   // of this rank, in a sparse layer
   EmbeddingTable embedding;  // [V, H]
   std::vector<DenseLayer> layers;
   Buffer final_norm;  // [H] f32

@@ -46,10 +46,13 @@ Status ReadScaling(const Metadata& metadata, const std::string& prefix, ops::Rop
   return OkStatus();
 }
 
-Result<ops::RopeConfig> ReadRope(const Metadata& metadata, const ModelConfig& config) {
+}  // namespace
+
+Result<ops::RopeConfig> ReadHfRope(const Metadata& metadata, int32_t head_dim,
+                                   int32_t trained_context) {
   ops::RopeConfig rope;
-  rope.head_dim = config.head_dim;
-  rope.original_context = config.trained_context;
+  rope.head_dim = head_dim;
+  rope.original_context = trained_context;
   const bool nested = metadata.Has("rope_parameters.rope_theta");
   const std::string base_key = nested ? "rope_parameters.rope_theta" : "rope_theta";
   ASSIGN_OR_RETURN(const double base, metadata.GetFloat(base_key, 10000.0));
@@ -61,10 +64,12 @@ Result<ops::RopeConfig> ReadRope(const Metadata& metadata, const ModelConfig& co
   if (!(part > 0.0 && part <= 1.0)) {
     return Error(ErrorCode::kDataLoss, "{} is {}, must be in (0, 1]", partial_key, part);
   }
-  rope.rotary_dim = static_cast<int32_t>(config.head_dim * part);
+  rope.rotary_dim = static_cast<int32_t>(head_dim * part);
   RETURN_IF_ERROR(ReadScaling(metadata, nested ? "rope_parameters." : "rope_scaling.", rope));
   return rope;
 }
+
+namespace {
 
 // Mistral gives one window for all layers. Qwen gives the first windowed layer, newer files a type
 // for every layer.
@@ -73,8 +78,9 @@ Result<std::vector<int32_t>> ReadWindows(const Metadata& metadata, const ModelCo
   std::vector<int32_t> windows(static_cast<size_t>(config.num_layers), 0);
   if (!metadata.Has("sliding_window")) return windows;
   const bool mistral = architecture.starts_with("Mistral") || architecture == "mistral";
+  const bool gpt_oss = family == Family::kGptOss;
   if (!mistral && family == Family::kLlama) return windows;
-  ASSIGN_OR_RETURN(const bool on, metadata.GetBool("use_sliding_window", mistral));
+  ASSIGN_OR_RETURN(const bool on, metadata.GetBool("use_sliding_window", mistral || gpt_oss));
   if (!on) return windows;
   ASSIGN_OR_RETURN(const int32_t window, ReadBounded(metadata, "sliding_window", 1, kMaxContext));
 
@@ -90,6 +96,11 @@ Result<std::vector<int32_t>> ReadWindows(const Metadata& metadata, const ModelCo
     }
     return windows;
   }
+  if (family == Family::kQwen2Moe || family == Family::kQwen3Moe) {
+    return Error(ErrorCode::kUnsupported, "use_sliding_window without layer_types");
+  }
+  for (size_t i = 0; i < windows.size() && gpt_oss; i += 2) windows[i] = window;
+  if (gpt_oss) return windows;
   ASSIGN_OR_RETURN(const int32_t first,
                    ReadBounded(metadata, "max_window_layers", 0, kMaxLayers, mistral ? 0 : 28));
   for (size_t i = static_cast<size_t>(mistral ? 0 : first); i < windows.size(); ++i) {
@@ -103,10 +114,6 @@ Status RefuseUnsupported(const Metadata& metadata) {
   if (activation != "silu") {
     return Error(ErrorCode::kUnsupported, "hidden_act is '{}'; only 'silu' is implemented",
                  activation);
-  }
-  if (metadata.Has("quantization_config.quant_method")) {
-    ASSIGN_OR_RETURN(const auto method, metadata.GetString("quantization_config.quant_method"));
-    return Error(ErrorCode::kUnsupported, "quantization_config.quant_method is '{}'", method);
   }
   return OkStatus();
 }
@@ -122,8 +129,11 @@ Result<ModelConfig> ReadHfConfig(const weights::Checkpoint& checkpoint, Family f
   ASSIGN_OR_RETURN(config.num_heads, ReadBounded(metadata, "num_attention_heads", 1, kMaxWidth));
   ASSIGN_OR_RETURN(config.num_kv_heads,
                    ReadBounded(metadata, "num_key_value_heads", 1, kMaxWidth, config.num_heads));
-  const int64_t default_head =
-      family == Family::kQwen3 ? 128 : std::max(1, config.hidden_size / config.num_heads);
+  const bool qwen2 = family == Family::kQwen2 || family == Family::kQwen2Moe;
+  const bool gpt_oss = family == Family::kGptOss;
+  const int64_t default_head = family == Family::kQwen3 ? 128
+                               : gpt_oss                ? 64
+                                         : std::max(1, config.hidden_size / config.num_heads);
   ASSIGN_OR_RETURN(config.head_dim, ReadBounded(metadata, "head_dim", 1, kMaxWidth, default_head));
   ASSIGN_OR_RETURN(config.ffn_size, ReadBounded(metadata, "intermediate_size", 1, kMaxWidth));
   ASSIGN_OR_RETURN(config.vocab_size, ReadBounded(metadata, "vocab_size", 1, kMaxVocab));
@@ -131,15 +141,25 @@ Result<ModelConfig> ReadHfConfig(const weights::Checkpoint& checkpoint, Family f
                    ReadBounded(metadata, "max_position_embeddings", 1, kMaxContext));
   ASSIGN_OR_RETURN(const double eps, metadata.GetFloat("rms_norm_eps", 1e-6));
   config.norm_eps = static_cast<float>(eps);
-  ASSIGN_OR_RETURN(config.rope, ReadRope(metadata, config));
-  ASSIGN_OR_RETURN(const bool biased, metadata.GetBool("attention_bias", false));
-  config.qkv_bias = biased || family == Family::kQwen2;
-  config.output_bias = biased && family != Family::kQwen2;
+  ASSIGN_OR_RETURN(config.rope, ReadHfRope(metadata, config.head_dim, config.trained_context));
+  ASSIGN_OR_RETURN(const bool biased, metadata.GetBool("attention_bias", gpt_oss));
+  ASSIGN_OR_RETURN(const bool qwen2_bias, metadata.GetBool("qkv_bias", qwen2));
+  config.qkv_bias = biased || (qwen2 && qwen2_bias);
+  config.output_bias = biased && !qwen2;
   ASSIGN_OR_RETURN(config.mlp_bias, metadata.GetBool("mlp_bias", false));
-  config.qk_norm = family == Family::kQwen3;
+  config.qk_norm = family == Family::kQwen3 || family == Family::kQwen3Moe;
+  config.attention_sinks = gpt_oss;
   ASSIGN_OR_RETURN(config.tied_head, metadata.GetBool("tie_word_embeddings", false));
   ASSIGN_OR_RETURN(config.windows,
                    ReadWindows(metadata, config, checkpoint.architecture(), family));
+  // MXFP4 names the experts' tensors, which say themselves how they are stored.
+  static constexpr std::string_view kMxfp4[] = {"mxfp4"};
+  ASSIGN_OR_RETURN(
+      config.fp8_block,
+      ReadFp8Block(metadata, gpt_oss ? std::span(kMxfp4) : std::span<const std::string_view>()));
+  if (gpt_oss || family == Family::kQwen2Moe || family == Family::kQwen3Moe) {
+    ASSIGN_OR_RETURN(config.moe, ReadHfMoe(metadata, config, family));
+  }
   return config;
 }
 

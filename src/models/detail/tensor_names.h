@@ -11,7 +11,7 @@ namespace hayate::models {
 struct TensorNames {
   std::string_view embedding, final_norm, head;
   std::string_view layer_prefix;  // before the layer's number
-  std::string_view attention_norm, q, k, v, output, q_norm, k_norm;
+  std::string_view attention_norm, q, k, v, output, q_norm, k_norm, sinks;
   std::string_view mlp_norm, gate, up, down;
 
   // "model.layers.3.self_attn.q_proj" + ".weight".
@@ -37,6 +37,7 @@ inline constexpr TensorNames kHfNames = {
     .output = "self_attn.o_proj",
     .q_norm = "self_attn.q_norm",
     .k_norm = "self_attn.k_norm",
+    .sinks = "self_attn.sinks",
     .mlp_norm = "post_attention_layernorm",
     .gate = "mlp.gate_proj",
     .up = "mlp.up_proj",
@@ -55,6 +56,7 @@ inline constexpr TensorNames kGgufNames = {
     .output = "attn_output",
     .q_norm = "attn_q_norm",
     .k_norm = "attn_k_norm",
+    .sinks = "attn_sinks",
     .mlp_norm = "ffn_norm",
     .gate = "ffn_gate",
     .up = "ffn_up",

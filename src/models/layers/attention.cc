@@ -65,7 +65,8 @@ void AttendHeads(Stream stream, Workspace& workspace, const AttentionShape& shap
                        .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
                        .group_size = shape.group_size,
                        .group_offset = shape.heads.group_offset,
-                       .window = layer.window});
+                       .window = layer.window,
+                       .sinks = Floats(layer.sinks)});
   workspace.ResetTo(mark);
 }
 

@@ -27,6 +27,7 @@ struct AttentionLayer {
   Linear qkv;             // rows: this rank's q, then k, then v
   Linear output;          // [H, q_width]
   Buffer q_norm, k_norm;  // [D] f32, or empty
+  Buffer sinks;           // of this rank's query heads, f32, or empty
   int32_t window = 0;
 };
 

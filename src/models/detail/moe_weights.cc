@@ -1,0 +1,220 @@
+#include "models/detail/moe_weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "weights/dequantize.h"
+
+namespace hayate::models {
+namespace {
+
+constexpr auto kExact = ops::MatmulPrecision::kExact;
+constexpr int64_t kSharedUnit = 32;  // columns: what a cut matrix is a multiple of
+constexpr int32_t kFp4Columns = 32;  // that share a scale
+
+Range Whole(int64_t count) { return {0, count}; }
+
+// Reads the experts of one layer.
+class ExpertReader {
+ public:
+  ExpertReader(TensorReader& reader, const ModelConfig& config, std::string prefix, Range range)
+      : reader_(reader), config_(config), prefix_(std::move(prefix)), range_(range) {}
+
+  Result<ops::ExpertWeights> Read() {
+    ops::ExpertWeights experts;
+    experts.first = static_cast<int32_t>(range_.begin);
+    if (range_.size() == 0) return experts;
+    if (reader_.Has(prefix_ + "gate_up_proj_blocks")) {
+      RETURN_IF_ERROR(ReadMxfp4("gate_up_proj", 2 * ffn(), hidden(), experts.gate_up));
+      RETURN_IF_ERROR(ReadMxfp4("down_proj", hidden(), ffn(), experts.down));
+    } else if (reader_.Has(prefix_ + "gate_up_proj")) {
+      RETURN_IF_ERROR(ReadTransposed("gate_up_proj", 2 * ffn(), hidden(), experts.gate_up));
+      RETURN_IF_ERROR(ReadTransposed("down_proj", hidden(), ffn(), experts.down));
+    } else {
+      RETURN_IF_ERROR(ReadOneByOne(experts));
+    }
+    if (!config_.moe->expert_bias) return experts;
+    ASSIGN_OR_RETURN(experts.gate_up_bias, Bias("gate_up_proj_bias", 2 * ffn(), 2));
+    ASSIGN_OR_RETURN(experts.down_bias, Bias("down_proj_bias", hidden(), 1));
+    return experts;
+  }
+
+ private:
+  int64_t hidden() const { return config_.hidden_size; }
+  int64_t ffn() const { return config_.moe->expert_size; }
+  int64_t count() const { return config_.moe->router.num_experts; }
+  std::string Path(const char* name) const { return prefix_ + name; }
+
+  // "<prefix><expert>.gate_proj.weight" and so on.
+  Status ReadOneByOne(ops::ExpertWeights& experts) {
+    for (int64_t e = range_.begin; e < range_.end; ++e) {
+      const std::string expert = prefix_ + std::to_string(e) + ".";
+      const auto rows = [&](const char* name) {
+        return TensorReader::Matrix{expert + name, ffn(), hidden(), Whole(ffn()), Whole(hidden())};
+      };
+      ASSIGN_OR_RETURN(auto gate_up, reader_.PackOwn({rows("gate_proj"), rows("up_proj")}));
+      ASSIGN_OR_RETURN(auto down, reader_.PackOwn({{expert + "down_proj", hidden(), ffn(),
+                                                    Whole(hidden()), Whole(ffn())}}));
+      experts.gate_up.push_back(std::move(gate_up));
+      experts.down.push_back(std::move(down));
+    }
+    return OkStatus();
+  }
+
+  // GPT-OSS as shipped: blocks [E, N, K/32, 16], even columns in the low halves, and scales
+  // [E, N, K/32]. Rows of gate and up take turns.
+  Status ReadMxfp4(const char* name, int64_t n, int64_t k,
+                   std::vector<ops::PackedMatrix>& matrices) {
+    if (k % kFp4Columns != 0) {
+      return Error(ErrorCode::kDataLoss, "{}: rows of {} are no multiple of {}", Path(name), k,
+                   kFp4Columns);
+    }
+    const int64_t groups = k / kFp4Columns;
+    ASSIGN_OR_RETURN(const ConstTensorView blocks,
+                     reader_.Tensor(Path(name) + "_blocks", {count(), n, groups, kFp4Columns / 2}));
+    ASSIGN_OR_RETURN(const ConstTensorView scales,
+                     reader_.Tensor(Path(name) + "_scales", {count(), n, groups}));
+    if (blocks.dtype != DType::kU8 || scales.dtype != DType::kU8) {
+      return Error(ErrorCode::kDataLoss, "{}: blocks of {} and scales of {}, must be U8",
+                   Path(name), Info(blocks.dtype).name, Info(scales.dtype).name);
+    }
+    RETURN_IF_ERROR(CheckExponents(name, scales, n * groups));
+    for (int64_t e = range_.begin; e < range_.end; ++e) {
+      ops::MatrixPiece piece =
+          ops::MatrixPiece::Whole({blocks.data + e * n * k / 2, DType::kF4E2M1, {n, k}});
+      piece.scales = {.values = {scales.data + e * n * groups, DType::kF8E8M0, {n, groups}},
+                      .rows = 1,
+                      .cols = kFp4Columns};
+      RETURN_IF_ERROR(PackTurns(name, piece, matrices));
+    }
+    return OkStatus();
+  }
+
+  // An exponent of 0xFF means NaN, and 0xFD and 0xFE overflow with the largest code.
+  Status CheckExponents(const char* name, const ConstTensorView& scales, int64_t per_expert) const {
+    const std::byte* begin = scales.data + range_.begin * per_expert;
+    const std::byte* end = scales.data + range_.end * per_expert;
+    const std::byte* bad =
+        std::find_if(begin, end, [](std::byte b) { return b >= std::byte{0xFD}; });
+    if (bad == end) return OkStatus();
+    return Error(ErrorCode::kDataLoss, "{}_scales: the scale at byte {} is not finite", Path(name),
+                 bad - scales.data);
+  }
+
+  // GPT-OSS as transformers saves it without MXFP4: [E, K, N], here turned expert by expert.
+  Status ReadTransposed(const char* name, int64_t n, int64_t k,
+                        std::vector<ops::PackedMatrix>& matrices) {
+    ASSIGN_OR_RETURN(const ConstTensorView whole, reader_.Tensor(Path(name), {count(), k, n}));
+    if (IsBlockType(whole.dtype) || Info(whole.dtype).block_elements != 1) {
+      return Error(ErrorCode::kUnsupported, "{}: transposed experts of type {}", Path(name),
+                   Info(whole.dtype).name);
+    }
+    const int64_t element = Info(whole.dtype).block_bytes;
+    std::vector<std::byte> turned(static_cast<size_t>(n * k * element));
+    for (int64_t e = range_.begin; e < range_.end; ++e) {
+      const std::byte* from = whole.data + e * n * k * element;
+      for (int64_t row = 0; row < n; ++row) {
+        for (int64_t col = 0; col < k; ++col) {
+          std::memcpy(&turned[static_cast<size_t>((row * k + col) * element)],
+                      from + (col * n + row) * element, static_cast<size_t>(element));
+        }
+      }
+      const auto piece = ops::MatrixPiece::Whole({turned.data(), whole.dtype, {n, k}});
+      RETURN_IF_ERROR(PackTurns(name, piece, matrices));
+    }
+    return OkStatus();
+  }
+
+  // Gate and up take turns in the rows of gate_up_proj; the packed matrix has one after the other.
+  Status PackTurns(const char* name, const ops::MatrixPiece& whole,
+                   std::vector<ops::PackedMatrix>& matrices) {
+    std::vector<ops::MatrixPiece> pieces = {whole};
+    if (name == std::string_view("gate_up_proj")) {
+      pieces = {whole, whole};
+      pieces[0].row_step = pieces[1].row_step = 2;
+      pieces[1].row_begin = 1;
+    }
+    Result<ops::PackedMatrix> packed =
+        ops::PackMatrix(*reader_.options().device, pieces, reader_.options().precision);
+    if (!packed.ok()) return packed.status().Under(Path(name));
+    matrices.push_back(std::move(packed).value());
+    return OkStatus();
+  }
+
+  // The range's rows of a [E, width] tensor; element i of `turns` kinds that take turns goes to
+  // kind i % turns.
+  Result<Buffer> Bias(const char* name, int64_t width, int64_t turns) {
+    ASSIGN_OR_RETURN(const ConstTensorView tensor, reader_.Tensor(Path(name), {count(), width}));
+    std::vector<float> whole(static_cast<size_t>(count() * width));
+    weights::Dequantize(tensor, whole);
+    const size_t size = static_cast<size_t>(range_.size() * width);
+    ASSIGN_OR_RETURN(Buffer buffer,
+                     Buffer::Allocate(*reader_.options().device, size * sizeof(float)));
+    std::vector<float> sorted;
+    for (int64_t e = range_.begin; e < range_.end; ++e) {
+      for (int64_t kind = 0; kind < turns; ++kind) {
+        for (int64_t i = kind; i < width; i += turns) {
+          sorted.push_back(whole[static_cast<size_t>(e * width + i)]);
+        }
+      }
+    }
+    reader_.options().device->Upload(buffer.data(), sorted.data(), buffer.size());
+    return buffer;
+  }
+
+  TensorReader& reader_;
+  const ModelConfig& config_;
+  const std::string prefix_;
+  const Range range_;
+};
+
+}  // namespace
+
+MoeShard PlanMoe(const MoeSettings& moe, int rank, int num_ranks) {
+  return {SplitUnits(moe.router.num_experts, 1, rank, num_ranks),
+          SplitUnits(moe.shared_size, kSharedUnit, rank, num_ranks)};
+}
+
+ops::MoeConfig MoeConfigOf(const MoeSettings& moe, int64_t hidden_size, const MoeShard& shard) {
+  return {.router = moe.router,
+          .form = moe.form,
+          .hidden_size = static_cast<int32_t>(hidden_size),
+          .expert_size = moe.expert_size,
+          .shared_size = static_cast<int32_t>(shard.shared.size())};
+}
+
+Result<ops::MoeWeights> LoadMoe(TensorReader& reader, const ModelConfig& config, int layer,
+                                const MoeShard& shard) {
+  if (reader.options().device->kind() != DeviceKind::kCpu) {
+    return Error(ErrorCode::kUnsupported, "mixtures of experts run on CPUs alone");
+  }
+  const MoeSettings& moe = *config.moe;
+  const int64_t h = config.hidden_size, experts = moe.router.num_experts;
+  const std::string mlp = "model.layers." + std::to_string(layer) + ".mlp.";
+  const std::string gate = mlp + (moe.router_bias ? "router" : "gate");
+  ops::MoeWeights weights;
+  ASSIGN_OR_RETURN(weights.gate, reader.PackWhole(gate, experts, h, kExact));
+  if (moe.router_bias) {
+    ASSIGN_OR_RETURN(weights.gate_bias, reader.Vector(gate + ".bias", experts));
+  }
+  ASSIGN_OR_RETURN(weights.experts,
+                   ExpertReader(reader, config, mlp + "experts.", shard.experts).Read());
+  if (moe.shared_size == 0) return weights;
+  const int64_t f = moe.shared_size;
+  const auto rows = [&](const char* name) {
+    return TensorReader::Matrix{mlp + "shared_expert." + name, f, h, shard.shared, Whole(h)};
+  };
+  ASSIGN_OR_RETURN(weights.shared_gate_up, reader.Pack({rows("gate_proj"), rows("up_proj")}));
+  ASSIGN_OR_RETURN(weights.shared_down,
+                   reader.Pack({{mlp + "shared_expert.down_proj", h, f, Whole(h), shard.shared}}));
+  if (moe.shared_gate && shard.shared.size() > 0) {
+    ASSIGN_OR_RETURN(weights.shared_gate,
+                     reader.Pack({{mlp + "shared_expert_gate", 1, h, Whole(1), Whole(h)}}, kExact));
+  }
+  return weights;
+}
+
+}  // namespace hayate::models
