@@ -45,6 +45,14 @@ Result<std::unique_ptr<weights::Checkpoint>> MakeDummyCheckpoint(const std::stri
   return std::make_unique<weights::Checkpoint>(std::move(checkpoint));
 }
 
+Result<std::shared_ptr<const text::Tokenizer>> OpenTokenizer(const ModelOptions& model,
+                                                             const weights::Checkpoint& own) {
+  if (model.tokenizer_path.empty()) return LoadTokenizer(own);
+  ASSIGN_OR_RETURN(const weights::Checkpoint other,
+                   weights::Checkpoint::OpenConfig(model.tokenizer_path));
+  return LoadTokenizer(other);
+}
+
 }  // namespace
 
 Result<sched::SchedulerOptions> MakeSchedulerOptions(const ModelOptions& model) {
@@ -99,7 +107,7 @@ Result<std::unique_ptr<EngineStack>> EngineStack::Create(Options options) {
   ASSIGN_OR_RETURN(exec::ExecutorOptions executor, MakeExecutorOptions(options.model, scheduler));
   executor.progress = std::move(options.progress);
   ASSIGN_OR_RETURN(stack->checkpoint_, OpenCheckpoint(options.model));
-  ASSIGN_OR_RETURN(stack->tokenizer_, LoadTokenizer(*stack->checkpoint_));
+  ASSIGN_OR_RETURN(stack->tokenizer_, OpenTokenizer(options.model, *stack->checkpoint_));
   ASSIGN_OR_RETURN(stack->executor_, exec::LocalExecutor::Create(*stack->checkpoint_, executor));
 
   ASSIGN_OR_RETURN(stack->cache_, kv::KvCache::Create({.layout = stack->executor_->cache_layout(),

@@ -34,6 +34,10 @@ void AddModelFlags(CLI::App& command, ModelOptions& o) {
                   "GGUF file, safetensors file or model directory; the default model without it")
       ->group(group);
   command
+      .add_option("--tokenizer-path", o.tokenizer_path,
+                  "model whose tokenizer to use; the model's own without it")
+      ->group(group);
+  command
       .add_option("--load-format", o.load_format, "auto, or dummy: random weights of true shape")
       ->check(CLI::IsMember({"auto", "dummy"}))
       ->capture_default_str()

@@ -11,6 +11,7 @@ namespace hayate::app {
 
 struct ModelOptions {
   std::string model_path;               // empty: the default model, fetched when it is not there
+  std::string tokenizer_path;           // empty: the model's own
   std::string load_format = "auto";     // auto, dummy
   std::string device = "auto";          // auto (cuda where there is one), cpu, cuda
   int threads = 0;                      // CPU ranks; 0: one a physical core
