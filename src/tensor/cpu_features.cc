@@ -37,7 +37,9 @@ CpuFeatures Detect() {
   const std::string_view level = limit;
   if (level == "ref") return {};
   if (level == "avx2") return {.avx2 = found.avx2};
-  if (level == "avx512") found.amx_int8 = false;
+  if (level == "avx512") return {.avx2 = found.avx2, .avx512 = found.avx512};
+  if (level == "vnni" || level == "bf16") found.amx_int8 = false;
+  if (level == "vnni") found.avx512_bf16 = false;
   return found;
 }
 

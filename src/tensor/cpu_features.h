@@ -15,8 +15,8 @@ struct CpuFeatures {
   friend bool operator==(const CpuFeatures&, const CpuFeatures&) = default;
 };
 
-// Read once from CPUID (and, for AMX, arch_prctl). HAYATE_CPU=ref|avx2|avx512 at process start
-// lowers the choice, for tests of the lower paths.
+// Read once from CPUID (and, for AMX, arch_prctl). HAYATE_CPU=ref|avx2|avx512|vnni|bf16 at process
+// start lowers the choice to that level, for tests and timing of the lower paths.
 const CpuFeatures& DetectCpuFeatures();
 // "avx512-vnni-bf16", "avx2", "plain".
 std::string ToString(const CpuFeatures& features);

@@ -1,17 +1,16 @@
 #pragma once
-// The implementations of Matmul and how one is chosen. An implementation is a table of functions
-// over the layouts of layout.h; every table covers every layout, so any of them can read any
-// prepared matrix.
+// The implementations of Matmul and how one is chosen. Every implementation covers every layout of
+// layout.h, so any of them can read any prepared matrix.
 //
-// Arithmetic of one output, the same in every kernel of a table whatever T is. Over the scale
-// groups in order of k, with `dot` the exact integer Σ (code − offset) · xq of the group:
+// Arithmetic of one output, the same in every kernel of an implementation whatever T is. Over the
+// scale groups in order of k, with `dot` the exact integer Σ (code − offset) · xq of the group:
 //   acc ← acc + (scale · xscale) · dot          one rounding for the product of scales, one FMA
 //   acc ← acc + min · (xscale · Σ xq)           layouts with a min only
 // then out = acc, or acc + bias.
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "ops/matmul/layout.h"
@@ -50,15 +49,18 @@ struct KernelArgs {
 
 struct Kernels {
   const char* name;
+  bool (*runs_on)(const CpuFeatures& features);
   bool bf16_dot;  // BF16 weights are packed as kBf16Dot in fast mode
   // x [T, K] → xq [T, K] and meta [T, K/32]; K a multiple of 32.
   void (*quantize)(const float* x, int64_t t, int64_t k, int8_t* xq, BlockMeta* meta);
   void (*to_bf16)(const float* x, int64_t t, int64_t k, uint16_t* out);
-  std::array<void (*)(const KernelArgs&), kNumLayouts> run;
+  void (*run)(Layout layout, const KernelArgs& args);
 };
 
 const Kernels& PlainKernels();
-// What this CPU can run, best first; never empty.
+// Best first; the last runs anywhere.
+std::span<const Kernels* const> AllKernels();
+// What a CPU can run, best first; never empty.
 std::vector<const Kernels*> AvailableKernels(const CpuFeatures& features);
 
 // PackMatrix and Matmul with a given implementation: what the public functions call, and tests.

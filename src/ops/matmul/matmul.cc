@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/align.h"
+#include "ops/matmul/amx/kernels.h"
 #include "ops/matmul/avx2/kernels.h"
 #include "ops/matmul/avx512/kernels.h"
 #include "ops/matmul/f8_kernels.h"
@@ -72,7 +73,7 @@ void RunPass(const Kernels& kernels, Workspace& workspace, const MatmulArgs& arg
     if (static_cast<Layout>(part.layout) == Layout::kF8) {
       RunF8(kernel);
     } else {
-      kernels.run[static_cast<size_t>(part.layout)](kernel);
+      kernels.run(static_cast<Layout>(part.layout), kernel);
     }
     row += part.n;
   }
@@ -80,13 +81,25 @@ void RunPass(const Kernels& kernels, Workspace& workspace, const MatmulArgs& arg
 
 }  // namespace
 
-std::vector<const Kernels*> AvailableKernels([[maybe_unused]] const CpuFeatures& features) {
-  std::vector<const Kernels*> found;
+std::span<const Kernels* const> AllKernels() {
+  static const Kernels* const kAll[] = {
 #if defined(__x86_64__)
-  if (features.avx512_vnni && features.avx512_bf16) found.push_back(&avx512::Avx512Kernels());
-  if (features.avx2) found.push_back(&avx2::Avx2Kernels());
+    &amx::AmxKernels(),
+    &avx512::Avx512Bf16Kernels(),
+    &avx512::Avx512VnniKernels(),
+    &avx512::Avx512Kernels(),
+    &avx2::Avx2Kernels(),
 #endif
-  found.push_back(&PlainKernels());
+    &PlainKernels(),
+  };
+  return kAll;
+}
+
+std::vector<const Kernels*> AvailableKernels(const CpuFeatures& features) {
+  std::vector<const Kernels*> found;
+  for (const Kernels* kernels : AllKernels()) {
+    if (kernels->runs_on(features)) found.push_back(kernels);
+  }
   return found;
 }
 

@@ -1,7 +1,5 @@
 #include "ops/matmul/avx2/kernels.h"
 
-#include <utility>
-
 #include "ops/detail/x86.h"
 #include "ops/matmul/quantize.h"
 
@@ -98,22 +96,22 @@ HAYATE_AVX2 void Quantize(const float* x, int64_t t, int64_t k, int8_t* xq, Bloc
   }
 }
 
-template <Layout kLayout>
-void Run(const KernelArgs& args) {
-  if constexpr (kLayout == Layout::kBf16Dot) {
-    // Never packed for this table; read as the portable kernels do.
-    PlainKernels().run[static_cast<size_t>(kLayout)](args);
-  } else if constexpr (InfoOf(kLayout).codes == Codes::kFloat) {
-    RunFloatPart<kLayout>(args);
-  } else {
-    RunInt8(kLayout, args);
-  }
-}
+bool RunsOnAvx2(const CpuFeatures& features) { return features.avx2; }
 
-template <int... kIndices>
-constexpr std::array<void (*)(const KernelArgs&), kNumLayouts> RunTable(
-    std::integer_sequence<int, kIndices...>) {
-  return {&Run<static_cast<Layout>(kIndices)>...};
+void Run(Layout layout, const KernelArgs& args) {
+  switch (layout) {
+    case Layout::kF32:
+      return RunFloatPart<Layout::kF32>(args);
+    case Layout::kF16:
+      return RunFloatPart<Layout::kF16>(args);
+    case Layout::kBf16:
+      return RunFloatPart<Layout::kBf16>(args);
+    case Layout::kBf16Dot:
+      // Never packed for this implementation; read as the portable one does.
+      return PlainKernels().run(layout, args);
+    default:
+      return RunInt8(layout, args);
+  }
 }
 
 }  // namespace
@@ -121,10 +119,11 @@ constexpr std::array<void (*)(const KernelArgs&), kNumLayouts> RunTable(
 const Kernels& Avx2Kernels() {
   static const Kernels kKernels = {
       .name = "avx2",
+      .runs_on = RunsOnAvx2,
       .bf16_dot = false,
       .quantize = Quantize,
       .to_bf16 = PlainKernels().to_bf16,
-      .run = RunTable(std::make_integer_sequence<int, kNumLayouts>()),
+      .run = Run,
   };
   return kKernels;
 }

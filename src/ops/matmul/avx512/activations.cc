@@ -9,7 +9,7 @@ namespace hayate::ops::matmul::avx512 {
 namespace {
 
 // The same bits as QuantizeBlock.
-HAYATE_AVX512_VNNI_INLINE void QuantizeOne(const float* x, int8_t* xq, BlockMeta* meta) {
+HAYATE_AVX512_INLINE void QuantizeOne(const float* x, int8_t* xq, BlockMeta* meta) {
   const __m512 low = _mm512_loadu_ps(x);
   const __m512 high = _mm512_loadu_ps(x + 16);
   const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
@@ -44,19 +44,17 @@ HAYATE_AVX512_VNNI_INLINE void QuantizeOne(const float* x, int8_t* xq, BlockMeta
 
 }  // namespace
 
-HAYATE_AVX512_VNNI void Quantize(const float* x, int64_t t, int64_t k, int8_t* xq,
-                                 BlockMeta* meta) {
+HAYATE_AVX512 void Quantize(const float* x, int64_t t, int64_t k, int8_t* xq, BlockMeta* meta) {
   const int64_t blocks = t * k / kBlock;
   for (int64_t b = 0; b < blocks; ++b) QuantizeOne(x + b * kBlock, xq + b * kBlock, meta + b);
 }
 
-HAYATE_AVX512_VNNI void ToBf16(const float* x, int64_t t, int64_t k, uint16_t* out) {
+HAYATE_AVX512 void ToBf16(const float* x, int64_t t, int64_t k, uint16_t* out) {
   const int64_t stride = AlignUp<int64_t>(k, 2);
   for (int64_t row = 0; row < t; ++row, x += k, out += stride) {
     int64_t i = 0;
     for (; i + 16 <= k; i += 16) {
-      const __m256bh words = _mm512_cvtneps_pbh(_mm512_loadu_ps(x + i));
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), (__m256i)words);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), RoundToBf16(_mm512_loadu_ps(x + i)));
     }
     for (; i < k; ++i) out[i] = FloatToBf16(x[i]);
     if (stride != k) out[k] = 0;

@@ -14,7 +14,7 @@ namespace {
 
 // 16 rows of one column (one pair of columns for the bf16 dot).
 template <Layout kLayout>
-HAYATE_AVX512_VNNI_INLINE __m512 LoadColumn(const std::byte* tile, int64_t column) {
+HAYATE_AVX512_INLINE __m512 LoadColumn(const std::byte* tile, int64_t column) {
   if constexpr (kLayout == Layout::kF32 || kLayout == Layout::kBf16Dot) {
     return _mm512_loadu_ps(reinterpret_cast<const float*>(tile) + column * kTileRows);
   } else {
@@ -26,9 +26,9 @@ HAYATE_AVX512_VNNI_INLINE __m512 LoadColumn(const std::byte* tile, int64_t colum
 }
 
 template <Layout kLayout>
-HAYATE_AVX512_VNNI_INLINE __m512 MultiplyAdd(__m512 w, __m512 x, __m512 acc) {
+HAYATE_AVX512_INLINE __m512 MultiplyAdd(__m512 w, __m512 x, __m512 acc) {
   if constexpr (kLayout == Layout::kBf16Dot) {
-    return _mm512_dpbf16_ps(acc, (__m512bh)w, (__m512bh)x);
+    return DotBf16(acc, w, x);
   } else {
     return _mm512_fmadd_ps(w, x, acc);
   }
@@ -36,8 +36,8 @@ HAYATE_AVX512_VNNI_INLINE __m512 MultiplyAdd(__m512 w, __m512 x, __m512 acc) {
 
 // kTiles tiles × kTokens tokens. `x` holds one fp32, or one pair of bf16, per step.
 template <Layout kLayout, int kTiles, int kTokens>
-HAYATE_AVX512_VNNI void RunTiles(const std::byte* tiles, const KernelArgs& args, int64_t token,
-                                 int64_t row) {
+HAYATE_AVX512 void RunTiles(const std::byte* tiles, const KernelArgs& args, int64_t token,
+                            int64_t row) {
   const bool pairs = kLayout == Layout::kBf16Dot;
   const int64_t steps = pairs ? CeilDiv<int64_t>(args.k, 2) : args.k;
   const float* x = (pairs ? reinterpret_cast<const float*>(args.x_bf16) : args.x) + token * steps;

@@ -6,10 +6,10 @@
 //   registers                 8 codes + 8 integer sums + 8 fp32 sums + 2 scales of 32
 //   traffic                   every weight byte once per 8 tokens, from L1 after the first 8
 //   bound                     1 token: memory. From 4 tokens on the two dot-product pipes: 11 of
-//   their
-//                             slots per 8 useful ones; unpacking runs beside them on the other
-//                             pipes.
+//                             their slots per 8 useful ones; unpacking runs beside them on the
+//                             other pipes. Without VNNI 2 to 5 instructions stand for a VPDPBUSD.
 
+#include "ops/matmul/avx512/block.h"
 #include "ops/matmul/avx512/kernels.h"
 #include "ops/matmul/avx512/target.h"
 
@@ -18,95 +18,89 @@
 namespace hayate::ops::matmul::avx512 {
 namespace {
 
-HAYATE_AVX512_VNNI_INLINE __m512 LoadHalves(const std::byte* from) {
-  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
-}
-HAYATE_AVX512_VNNI_INLINE __m512 LoadBf16(const std::byte* from) {
-  const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(words), 16));
-}
-HAYATE_AVX512_VNNI_INLINE __m512 LoadU8(const std::byte* from) {
-  return _mm512_cvtepi32_ps(
-      _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
-}
-HAYATE_AVX512_VNNI_INLINE __m512 LoadI8(const std::byte* from) {
-  return _mm512_cvtepi32_ps(
-      _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
-}
-
-// The unsigned codes of one block: register g holds columns 4g … 4g+3 of the 16 rows.
-template <Layout kLayout>
-HAYATE_AVX512_VNNI_INLINE void LoadCodes(const std::byte* codes, __m512i (&w)[8]) {
-  constexpr LayoutInfo kInfo = InfoOf(kLayout);
-  if constexpr (kInfo.codes == Codes::kByte) {
-#pragma GCC unroll 8
-    for (int g = 0; g < 8; ++g) w[g] = _mm512_loadu_si512(codes + 64 * g);
-    return;
-  }
-  const __m512i low_half = _mm512_set1_epi8(0xF);
-#pragma GCC unroll 8
-  for (int g = 0; g < 4; ++g) {
-    const __m512i packed = _mm512_loadu_si512(codes + 64 * g);
-    w[g] = _mm512_and_si512(packed, low_half);
-    w[g + 4] = _mm512_and_si512(_mm512_srli_epi16(packed, 4), low_half);
-  }
-  if constexpr (kInfo.codes == Codes::kTable) {
-    const __m512i table =
-        _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(TableOf(kLayout))));
-#pragma GCC unroll 8
-    for (int g = 0; g < 8; ++g) w[g] = _mm512_shuffle_epi8(table, w[g]);
-  }
-}
-
-// Scale and min of 16 rows for scale group `group` of the row (counted from the row's start).
-struct ScaleMin {
-  __m512 scale;
-  __m512 min;
-};
-template <Layout kLayout>
-HAYATE_AVX512_VNNI_INLINE ScaleMin LoadScale(const std::byte* tile, int64_t group) {
-  constexpr LayoutInfo kInfo = InfoOf(kLayout);
-  constexpr int64_t kUnitBytes = ScaleUnitBytes(kInfo);
-  if constexpr (kInfo.scales == Scales::kF16) {
-    return {LoadHalves(tile + group * kUnitBytes), _mm512_setzero_ps()};
-  } else if constexpr (kInfo.scales == Scales::kBf16) {
-    return {LoadBf16(tile + group * kUnitBytes), _mm512_setzero_ps()};
-  } else if constexpr (kInfo.scales == Scales::kF16Min) {
-    const std::byte* from = tile + group * kUnitBytes;
-    return {LoadHalves(from), LoadHalves(from + 2 * kTileRows)};
-  } else {
-    constexpr int kGroups = kSuperBlock / kInfo.group;
-    const std::byte* from = tile + group / kGroups * kUnitBytes;
-    const __m512 d = LoadHalves(from);
-    if constexpr (kInfo.scales == Scales::kSuperSigned) {
-      const std::byte* scales = from + 2 * kTileRows + group % kGroups * kTileRows;
-      return {_mm512_mul_ps(d, LoadI8(scales)), _mm512_setzero_ps()};
-    } else {
-      const std::byte* scales = from + 4 * kTileRows + group % kGroups * 2 * kTileRows;
-      const __m512 dmin = LoadHalves(from + 2 * kTileRows);
-      const __m512 min = _mm512_mul_ps(dmin, LoadU8(scales + kTileRows));
-      return {_mm512_mul_ps(d, LoadU8(scales)), _mm512_sub_ps(_mm512_setzero_ps(), min)};
-    }
-  }
-}
-
 // How far ahead of the arithmetic the weights are fetched.
 constexpr int64_t kBlocksAhead = 8;
 
-// What an integer sum starts from: the offset's share.
-template <int kOffset>
-HAYATE_AVX512_VNNI_INLINE __m512i StartSum(const BlockMeta& meta, const int32_t& neg128_sum) {
-  static_assert(kOffset == 0 || kOffset == 8 || kOffset == 128);
-  if constexpr (kOffset == 8) return _mm512_set1_epi32(meta.neg8_sum);
-  if constexpr (kOffset == 128) return _mm512_set1_epi32(neg128_sum);
-  return _mm512_setzero_si512();
-}
+// A way to sum up products of codes and activations. Both give the exact integers.
+//
+//   Start         what a token's sum starts from, given the meta of its block and −128 · Σ xq
+//   Add           Σ code · xq over column groups [kFirst, kFirst + kCount) of the block, added to
+//                 the sums of kTokens tokens; `xq` is the block's first column of the first token,
+//                 `k` bytes lie between tokens
+struct Vnni {
+  template <Layout kLayout>
+  HAYATE_AVX512_INLINE static __m512i Start(const BlockMeta& meta, int32_t neg128_sum) {
+    return StartSum<kLayout>(meta, neg128_sum);
+  }
 
-HAYATE_AVX512_VNNI_INLINE __m512i Dot(__m512i sum, __m512i codes, const int8_t* xq) {
-  int32_t four;
-  __builtin_memcpy(&four, xq, sizeof(four));
-  return _mm512_dpbusd_epi32(sum, codes, _mm512_set1_epi32(four));
-}
+  template <Layout kLayout, int kFirst, int kCount, int kTokens>
+  HAYATE_AVX512_INLINE static void Add(const __m512i (&w)[8], const int8_t* xq, int64_t k,
+                                       __m512i (&sum)[kTokens]) {
+#pragma GCC unroll 8
+    for (int g = kFirst; g < kFirst + kCount; ++g) {
+#pragma GCC unroll 8
+      for (int t = 0; t < kTokens; ++t) sum[t] = DotVnni(sum[t], w[g], xq + t * k + 4 * g);
+    }
+  }
+};
+
+// VPMADDUBSW adds pairs of products into 16 bits with saturation, so sums must stay below 2¹⁵.
+// Codes up to 31 do: 2 · 31 · 127 = 7,874, and four of them may be added before they are widened
+// (nibbles: eight). Codes with an offset of 128 do not; the offset is taken off and they are
+// multiplied as |w| · sign(w) x, at most 2 · 128 · 127, and widened one by one.
+struct Maddubs {
+  template <Layout kLayout>
+  static constexpr bool kSigned = InfoOf(kLayout).offset == 128;
+
+  template <Layout kLayout>
+  HAYATE_AVX512_INLINE static __m512i Start(const BlockMeta& meta, int32_t neg128_sum) {
+    return kSigned<kLayout> ? _mm512_setzero_si512() : StartSum<kLayout>(meta, neg128_sum);
+  }
+
+  HAYATE_AVX512_INLINE static __m512i Broadcast(const int8_t* four) {
+    int32_t word;
+    __builtin_memcpy(&word, four, sizeof(word));
+    return _mm512_set1_epi32(word);
+  }
+
+  template <Layout kLayout, int kFirst, int kCount, int kTokens>
+  HAYATE_AVX512_INLINE static void Add(const __m512i (&w)[8], const int8_t* xq, int64_t k,
+                                       __m512i (&sum)[kTokens]) {
+    const __m512i ones = _mm512_set1_epi16(1);
+    if constexpr (kSigned<kLayout>) {
+#pragma GCC unroll 8
+      for (int g = kFirst; g < kFirst + kCount; ++g) {
+        const __m512i code = _mm512_xor_si512(w[g], _mm512_set1_epi8(-128));
+        const __m512i magnitude = _mm512_abs_epi8(code);
+        const __mmask64 negative = _mm512_movepi8_mask(code);
+#pragma GCC unroll 8
+        for (int t = 0; t < kTokens; ++t) {
+          const __m512i x = Broadcast(xq + t * k + 4 * g);
+          const __m512i turned = _mm512_mask_sub_epi8(x, negative, _mm512_setzero_si512(), x);
+          const __m512i words = _mm512_maddubs_epi16(magnitude, turned);
+          sum[t] = _mm512_add_epi32(sum[t], _mm512_madd_epi16(words, ones));
+        }
+      }
+    } else {
+      constexpr int kMost = InfoOf(kLayout).codes == Codes::kNibble ? 8 : 4;
+      constexpr int kPerWidening = kCount < kMost ? kCount : kMost;
+      static_assert(kCount % kPerWidening == 0);
+#pragma GCC unroll 8
+      for (int first = kFirst; first < kFirst + kCount; first += kPerWidening) {
+#pragma GCC unroll 8
+        for (int t = 0; t < kTokens; ++t) {
+          const int8_t* x = xq + t * k;
+          __m512i words = _mm512_maddubs_epi16(w[first], Broadcast(x + 4 * first));
+#pragma GCC unroll 8
+          for (int g = first + 1; g < first + kPerWidening; ++g) {
+            words = _mm512_add_epi16(words, _mm512_maddubs_epi16(w[g], Broadcast(x + 4 * g)));
+          }
+          sum[t] = _mm512_add_epi32(sum[t], _mm512_madd_epi16(words, ones));
+        }
+      }
+    }
+  }
+};
 
 struct TokenGroup {
   const int8_t* xq;       // first token; K between tokens
@@ -114,72 +108,64 @@ struct TokenGroup {
 };
 
 // One block of one tile × kTokens tokens, added to `acc`.
-template <Layout kLayout, int kTokens>
-HAYATE_AVX512_VNNI_INLINE void AddBlock(const std::byte* tile, const std::byte* codes, int64_t b,
-                                        const KernelArgs& args, const TokenGroup& tokens,
-                                        __m512 (&acc)[kTokens]) {
-  constexpr LayoutInfo kInfo = InfoOf(kLayout);
-  constexpr bool kHasMin = kInfo.scales == Scales::kF16Min || kInfo.scales == Scales::kSuperMin;
+template <class Dots, Layout kLayout, int kTokens>
+HAYATE_AVX512_INLINE void AddBlock(const std::byte* tile, const std::byte* codes, int64_t b,
+                                   const KernelArgs& args, const TokenGroup& tokens,
+                                   __m512 (&acc)[kTokens]) {
   const int64_t k = args.k;
   const int64_t blocks = k / kBlock;
   const int8_t* xq = tokens.xq + b * kBlock;
   const BlockMeta* meta = tokens.meta + b;
-  __m512i w[8];
+  __m512i w[8], sum[kTokens];
   LoadCodes<kLayout>(codes, w);
-  if constexpr (kInfo.group == kBlock) {
+  if constexpr (InfoOf(kLayout).group == kBlock) {
     const ScaleMin scale = LoadScale<kLayout>(tile, b);
-    __m512i sum[kTokens];
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) {
       const BlockMeta& m = meta[t * blocks];
-      sum[t] = StartSum<kInfo.offset>(m, m.neg128_sum);
+      sum[t] = Dots::template Start<kLayout>(m, m.neg128_sum);
     }
-#pragma GCC unroll 8
-    for (int g = 0; g < 8; ++g) {
-#pragma GCC unroll 8
-      for (int t = 0; t < kTokens; ++t) sum[t] = Dot(sum[t], w[g], xq + t * k + 4 * g);
-    }
+    Dots::template Add<kLayout, 0, 8>(w, xq, k, sum);
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) {
       const BlockMeta& m = meta[t * blocks];
-      const __m512 both = _mm512_mul_ps(scale.scale, _mm512_set1_ps(m.scale));
-      acc[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[t]), both, acc[t]);
-      if constexpr (kHasMin) {
-        acc[t] = _mm512_fmadd_ps(scale.min, _mm512_set1_ps(m.scaled_sum), acc[t]);
-      }
+      acc[t] = AddScaled<kLayout>(acc[t], sum[t], scale, m.scale, m.scaled_sum);
     }
   } else {
-#pragma GCC unroll 2
-    for (int half = 0; half < 2; ++half) {
-      const ScaleMin scale = LoadScale<kLayout>(tile, 2 * b + half);
+    const ScaleMin low = LoadScale<kLayout>(tile, 2 * b);
 #pragma GCC unroll 8
-      for (int t = 0; t < kTokens; ++t) {
-        const BlockMeta& m = meta[t * blocks];
-        __m512i sum = StartSum<kInfo.offset>(m, half == 0 ? m.neg128_sum_low : m.neg128_sum_high);
-#pragma GCC unroll 4
-        for (int g = 4 * half; g < 4 * half + 4; ++g) sum = Dot(sum, w[g], xq + t * k + 4 * g);
-        const __m512 both = _mm512_mul_ps(scale.scale, _mm512_set1_ps(m.scale));
-        acc[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), both, acc[t]);
-        if constexpr (kHasMin) {
-          const float half_sum = half == 0 ? m.scaled_sum_low : m.scaled_sum_high;
-          acc[t] = _mm512_fmadd_ps(scale.min, _mm512_set1_ps(half_sum), acc[t]);
-        }
-      }
+    for (int t = 0; t < kTokens; ++t) {
+      const BlockMeta& m = meta[t * blocks];
+      sum[t] = Dots::template Start<kLayout>(m, m.neg128_sum_low);
+    }
+    Dots::template Add<kLayout, 0, 4>(w, xq, k, sum);
+#pragma GCC unroll 8
+    for (int t = 0; t < kTokens; ++t) {
+      const BlockMeta& m = meta[t * blocks];
+      acc[t] = AddScaled<kLayout>(acc[t], sum[t], low, m.scale, m.scaled_sum_low);
+      sum[t] = Dots::template Start<kLayout>(m, m.neg128_sum_high);
+    }
+    const ScaleMin high = LoadScale<kLayout>(tile, 2 * b + 1);
+    Dots::template Add<kLayout, 4, 4>(w, xq, k, sum);
+#pragma GCC unroll 8
+    for (int t = 0; t < kTokens; ++t) {
+      const BlockMeta& m = meta[t * blocks];
+      acc[t] = AddScaled<kLayout>(acc[t], sum[t], high, m.scale, m.scaled_sum_high);
     }
   }
 }
 
 // Into the second cache: misses that wait in the first one would hold up the loads (Zen 4, 92 MB of
 // Q4_1 and one token: 14 GB/s with the first cache as target, 19 with the second).
-HAYATE_AVX512_VNNI_INLINE void Prefetch(const std::byte* address) {
+HAYATE_AVX512_INLINE void Prefetch(const std::byte* address) {
   _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T1);
 }
 
 // kTiles tiles × kTokens tokens. Few tokens take several tiles side by side: that many streams keep
 // more cache lines in flight than one would, and memory is what they wait for.
-template <Layout kLayout, int kTiles, int kTokens>
-HAYATE_AVX512_VNNI void RunTiles(const std::byte* tiles, const KernelArgs& args, int64_t token,
-                                 int64_t row) {
+template <class Dots, Layout kLayout, int kTiles, int kTokens>
+HAYATE_AVX512 void RunTiles(const std::byte* tiles, const KernelArgs& args, int64_t token,
+                            int64_t row) {
   constexpr LayoutInfo kInfo = InfoOf(kLayout);
   constexpr int64_t kCodeBytes = CodeBlockBytes(kInfo);
   const int64_t blocks = args.k / kBlock;
@@ -207,8 +193,8 @@ HAYATE_AVX512_VNNI void RunTiles(const std::byte* tiles, const KernelArgs& args,
       for (int64_t line = 0; line < kCodeBytes; line += 64) {
         Prefetch(next_codes + r * tile_bytes + line);
       }
-      AddBlock<kLayout, kTokens>(tiles + r * tile_bytes, codes + r * tile_bytes, b, args, tokens,
-                                 acc[r]);
+      AddBlock<Dots, kLayout, kTokens>(tiles + r * tile_bytes, codes + r * tile_bytes, b, args,
+                                       tokens, acc[r]);
     }
   }
 #pragma GCC unroll 8
@@ -226,22 +212,22 @@ HAYATE_AVX512_VNNI void RunTiles(const std::byte* tiles, const KernelArgs& args,
 }
 
 // `count` tiles × tokens [token, token + kTokens).
-template <Layout kLayout, int kTiles, int kTokens>
+template <class Dots, Layout kLayout, int kTiles, int kTokens>
 void RunGroup(const std::byte* tiles, const KernelArgs& args, int64_t token, int64_t row,
               int64_t count) {
   const int64_t tile_bytes = TileBytes(kLayout, args.k);
   for (; count >= kTiles; count -= kTiles, row += kTiles * kTileRows) {
-    RunTiles<kLayout, kTiles, kTokens>(tiles, args, token, row);
+    RunTiles<Dots, kLayout, kTiles, kTokens>(tiles, args, token, row);
     tiles += kTiles * tile_bytes;
   }
   for (; count > 0; --count, row += kTileRows, tiles += tile_bytes) {
-    RunTiles<kLayout, 1, kTokens>(tiles, args, token, row);
+    RunTiles<Dots, kLayout, 1, kTokens>(tiles, args, token, row);
   }
 }
 
 // Groups of tiles that stay in the first two caches while all tokens pass by, 8 tokens of
 // activations in the first meanwhile.
-template <Layout kLayout>
+template <class Dots, Layout kLayout>
 void RunPart(const KernelArgs& args) {
   constexpr int64_t kTilesPerGroup = 4;
   const int64_t tile_bytes = TileBytes(kLayout, args.k);
@@ -251,47 +237,51 @@ void RunPart(const KernelArgs& args) {
     const std::byte* tiles = args.tiles + first * tile_bytes;
     const int64_t row = first * kTileRows;
     int64_t t = 0;
-    for (; t + 8 <= args.t; t += 8) RunGroup<kLayout, 1, 8>(tiles, args, t, row, count);
+    for (; t + 8 <= args.t; t += 8) RunGroup<Dots, kLayout, 1, 8>(tiles, args, t, row, count);
     if (t + 4 <= args.t) {
-      RunGroup<kLayout, 2, 4>(tiles, args, t, row, count);
+      RunGroup<Dots, kLayout, 2, 4>(tiles, args, t, row, count);
       t += 4;
     }
     if (t + 2 <= args.t) {
-      RunGroup<kLayout, 4, 2>(tiles, args, t, row, count);
+      RunGroup<Dots, kLayout, 4, 2>(tiles, args, t, row, count);
       t += 2;
     }
-    if (t < args.t) RunGroup<kLayout, 4, 1>(tiles, args, t, row, count);
+    if (t < args.t) RunGroup<Dots, kLayout, 4, 1>(tiles, args, t, row, count);
+  }
+}
+
+template <class Dots>
+void Run(Layout layout, const KernelArgs& args) {
+  switch (layout) {
+    case Layout::kNibble:
+      return RunPart<Dots, Layout::kNibble>(args);
+    case Layout::kNibbleMin:
+      return RunPart<Dots, Layout::kNibbleMin>(args);
+    case Layout::kNibbleIq4Nl:
+      return RunPart<Dots, Layout::kNibbleIq4Nl>(args);
+    case Layout::kNibbleMxfp4:
+      return RunPart<Dots, Layout::kNibbleMxfp4>(args);
+    case Layout::kNibbleSuper:
+      return RunPart<Dots, Layout::kNibbleSuper>(args);
+    case Layout::kByte:
+      return RunPart<Dots, Layout::kByte>(args);
+    case Layout::kByteMin:
+      return RunPart<Dots, Layout::kByteMin>(args);
+    case Layout::kByteSuper:
+      return RunPart<Dots, Layout::kByteSuper>(args);
+    case Layout::kByteSigned16:
+      return RunPart<Dots, Layout::kByteSigned16>(args);
+    case Layout::kByteSuper16:
+      return RunPart<Dots, Layout::kByteSuper16>(args);
+    default:
+      return;
   }
 }
 
 }  // namespace
 
-void RunInt8(Layout layout, const KernelArgs& args) {
-  switch (layout) {
-    case Layout::kNibble:
-      return RunPart<Layout::kNibble>(args);
-    case Layout::kNibbleMin:
-      return RunPart<Layout::kNibbleMin>(args);
-    case Layout::kNibbleIq4Nl:
-      return RunPart<Layout::kNibbleIq4Nl>(args);
-    case Layout::kNibbleMxfp4:
-      return RunPart<Layout::kNibbleMxfp4>(args);
-    case Layout::kNibbleSuper:
-      return RunPart<Layout::kNibbleSuper>(args);
-    case Layout::kByte:
-      return RunPart<Layout::kByte>(args);
-    case Layout::kByteMin:
-      return RunPart<Layout::kByteMin>(args);
-    case Layout::kByteSuper:
-      return RunPart<Layout::kByteSuper>(args);
-    case Layout::kByteSigned16:
-      return RunPart<Layout::kByteSigned16>(args);
-    case Layout::kByteSuper16:
-      return RunPart<Layout::kByteSuper16>(args);
-    default:
-      return;
-  }
-}
+void RunInt8(Layout layout, const KernelArgs& args) { Run<Maddubs>(layout, args); }
+void RunInt8Vnni(Layout layout, const KernelArgs& args) { Run<Vnni>(layout, args); }
 
 }  // namespace hayate::ops::matmul::avx512
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <utility>
 
 #include "ops/matmul/kernels.h"
 #include "ops/matmul/quantize.h"
@@ -73,21 +72,20 @@ float AddUnit(Layout layout, const RowBlock& block, const int8_t* xq, const Bloc
   return acc;
 }
 
-template <Layout kLayout>
-void RunInt8(const KernelArgs& args) {
-  constexpr LayoutInfo kInfo = InfoOf(kLayout);
-  const int64_t tile_bytes = TileBytes(kLayout, args.k);
+void RunInt8(Layout layout, const KernelArgs& args) {
+  const LayoutInfo info = InfoOf(layout);
+  const int64_t tile_bytes = TileBytes(layout, args.k);
   const int64_t blocks = args.k / kBlock;
   for (int64_t row = 0; row < args.n; ++row) {
     const std::byte* tile = args.tiles + row / kTileRows * tile_bytes;
     for (int64_t t = 0; t < args.t; ++t) args.out[t * args.out_stride + row] = 0.0f;
-    for (int64_t unit = 0; unit < args.k / kInfo.unit; ++unit) {
+    for (int64_t unit = 0; unit < args.k / info.unit; ++unit) {
       RowBlock block;
-      LoadRowBlock(kLayout, tile, args.k, static_cast<int>(row % kTileRows), unit, &block);
+      LoadRowBlock(layout, tile, args.k, static_cast<int>(row % kTileRows), unit, &block);
       for (int64_t t = 0; t < args.t; ++t) {
         float& acc = args.out[t * args.out_stride + row];
-        acc = AddUnit(kLayout, block, args.xq + t * args.k + unit * kInfo.unit,
-                      args.meta + t * blocks + unit * kInfo.unit / kBlock, acc);
+        acc = AddUnit(layout, block, args.xq + t * args.k + unit * info.unit,
+                      args.meta + t * blocks + unit * info.unit / kBlock, acc);
       }
     }
     for (int64_t t = 0; t < args.t; ++t) {
@@ -111,19 +109,21 @@ void ToBf16(const float* x, int64_t t, int64_t k, uint16_t* out) {
   }
 }
 
-template <Layout kLayout>
-void Run(const KernelArgs& args) {
-  if constexpr (InfoOf(kLayout).codes == Codes::kFloat) {
-    RunFloat<kLayout>(args);
-  } else {
-    RunInt8<kLayout>(args);
-  }
-}
+bool RunsAnywhere(const CpuFeatures&) { return true; }
 
-template <int... kIndices>
-constexpr std::array<void (*)(const KernelArgs&), kNumLayouts> RunTable(
-    std::integer_sequence<int, kIndices...>) {
-  return {&Run<static_cast<Layout>(kIndices)>...};
+void Run(Layout layout, const KernelArgs& args) {
+  switch (layout) {
+    case Layout::kF32:
+      return RunFloat<Layout::kF32>(args);
+    case Layout::kF16:
+      return RunFloat<Layout::kF16>(args);
+    case Layout::kBf16:
+      return RunFloat<Layout::kBf16>(args);
+    case Layout::kBf16Dot:
+      return RunFloat<Layout::kBf16Dot>(args);
+    default:
+      return RunInt8(layout, args);
+  }
 }
 
 }  // namespace
@@ -149,10 +149,11 @@ BlockMeta QuantizeBlock(const float* x, int8_t* xq) {
 const Kernels& PlainKernels() {
   static constexpr Kernels kKernels = {
       .name = "plain",
+      .runs_on = RunsAnywhere,
       .bf16_dot = false,
       .quantize = Quantize,
       .to_bf16 = ToBf16,
-      .run = RunTable(std::make_integer_sequence<int, kNumLayouts>()),
+      .run = Run,
   };
   return kKernels;
 }
