@@ -1,16 +1,13 @@
 #include "weights/dummy.h"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <thread>
 #include <utility>
-#include <vector>
 
-#include "base/align.h"
 #include "base/check.h"
+#include "base/parallel.h"
 #include "base/rng.h"
 #include "tensor/float16.h"
 
@@ -42,18 +39,10 @@ constexpr int64_t kChunk = int64_t{1} << 20;  // elements
 
 template <typename Fill>  // void(int64_t begin, int64_t end, Rng&)
 void ForChunks(int64_t count, uint64_t seed, Fill fill) {
-  const int64_t num_chunks = CeilDiv(count, kChunk);
-  std::atomic<int64_t> next{0};
-  const auto work = [&] {
-    for (int64_t i = next++; i < num_chunks; i = next++) {
-      Rng rng(seed + static_cast<uint64_t>(i) * 0x9E3779B97F4A7C15u);
-      fill(i * kChunk, std::min(count, (i + 1) * kChunk), rng);
-    }
-  };
-  const auto cores = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
-  std::vector<std::jthread> helpers;
-  for (int64_t i = 1; i < std::min(cores, num_chunks); ++i) helpers.emplace_back(work);
-  work();
+  ParallelPieces(count, kChunk, [&](int64_t begin, int64_t end) {
+    Rng rng(seed + static_cast<uint64_t>(begin / kChunk) * 0x9E3779B97F4A7C15u);
+    fill(begin, end, rng);
+  });
 }
 
 template <typename T, typename Encode>

@@ -1,6 +1,10 @@
 #include "weights/finite.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
+
+#include "base/parallel.h"
 
 namespace hayate::weights {
 namespace {
@@ -62,14 +66,43 @@ Fields FloatFields(DType dtype) {
   return {{}, 0};
 }
 
+constexpr int64_t kPieceBytes = int64_t{4} << 20;  // what one core looks through in one go
+
+// Whether any of `count` fields, `stride` bytes apart, has (bits & mask) ≥ bad. No branch in the
+// loop: it runs at the speed of memory where fields are dense.
+template <typename Bits>
+bool AnyMasked(const std::byte* at, int64_t count, int64_t stride, Bits mask, Bits bad) {
+  bool any = false;
+  const auto test = [&](int64_t offset) {
+    Bits bits;
+    std::memcpy(&bits, at + offset, sizeof(Bits));
+    any |= (bits & mask) >= bad;
+  };
+  if (stride == sizeof(Bits)) {
+    for (int64_t i = 0; i < count; ++i) test(i * static_cast<int64_t>(sizeof(Bits)));
+  } else {
+    for (int64_t i = 0; i < count; ++i) test(i * stride);
+  }
+  return any;
+}
+
 template <typename Bits>
 std::optional<int64_t> FindMasked(const ConstTensorView& tensor, int field_offset, Bits mask,
                                   Bits bad) {
   const int64_t stride = Info(tensor.dtype).block_bytes;
-  for (int64_t at = field_offset; at < tensor.num_bytes(); at += stride) {
-    Bits bits;
-    std::memcpy(&bits, tensor.data + at, sizeof(Bits));
-    if ((bits & mask) >= bad) return at;
+  const int64_t count = tensor.num_bytes() / stride;
+  std::atomic<int64_t> first_piece{count};  // the first field of the first piece that holds one
+  const int64_t piece = std::max<int64_t>(1, kPieceBytes / stride);
+  ParallelPieces(count, piece, [&](int64_t begin, int64_t end) {
+    const std::byte* at = tensor.data + begin * stride + field_offset;
+    if (begin > first_piece || !AnyMasked(at, end - begin, stride, mask, bad)) return;
+    int64_t seen = first_piece;
+    while (begin < seen && !first_piece.compare_exchange_weak(seen, begin)) {
+    }
+  });
+  for (int64_t i = first_piece; i < count; ++i) {
+    const int64_t at = i * stride + field_offset;
+    if (AnyMasked(tensor.data + at, 1, stride, mask, bad)) return at;
   }
   return std::nullopt;
 }
