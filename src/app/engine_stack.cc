@@ -26,7 +26,9 @@ Result<DType> ParseKvDtype(const std::string& name) {
                name);
 }
 
-Result<ops::MatmulPrecision> ParsePrecision(const std::string& name) {
+Result<ops::MatmulPrecision> ParsePrecision(const ModelOptions& model) {
+  const std::string& name = model.precision;
+  if (model.quantization == "fp8") return ops::MatmulPrecision::kFp8;
   if (name == "fast") return ops::MatmulPrecision::kFast;
   if (name == "exact") return ops::MatmulPrecision::kExact;
   return Error(ErrorCode::kInvalidArgument, "--precision '{}' is unknown; use fast or exact", name);
@@ -68,7 +70,7 @@ Result<exec::ExecutorOptions> MakeExecutorOptions(const ModelOptions& model,
                                                   const sched::SchedulerOptions& scheduler) {
   exec::ExecutorOptions options;
   ASSIGN_OR_RETURN(options.kv_dtype, ParseKvDtype(model.kv_cache_dtype));
-  ASSIGN_OR_RETURN(options.precision, ParsePrecision(model.precision));
+  ASSIGN_OR_RETURN(options.precision, ParsePrecision(model));
   options.device = model.device == "cuda" ? DeviceKind::kCuda : DeviceKind::kCpu;
   options.memory_fraction = model.mem_fraction_static;
   options.max_graph_rows = model.cuda_graph_max_bs;

@@ -59,6 +59,13 @@ void AddModelFlags(CLI::App& command, ModelOptions& o) {
       ->capture_default_str()
       ->group(group);
   command
+      .add_option(
+          "--quantization", o.quantization,
+          "fp8: float weights become fp8 while they load, a scale per output feature (CUDA)")
+      ->check(CLI::IsMember({"none", "fp8"}))
+      ->capture_default_str()
+      ->group(group);
+  command
       .add_option("--kv-cache-dtype", o.kv_cache_dtype,
                   "auto (CPU f16, CUDA bf16), f32, f16, bf16, int8 (CPU), fp8_e4m3 (CUDA)")
       ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "int8", "fp8_e4m3"}))

@@ -22,6 +22,11 @@ Result<ModelOptions> WithDeviceDefaults(ModelOptions options) {
     return Error(ErrorCode::kInvalidArgument, "--kv-cache-dtype {} is for --device {}",
                  options.kv_cache_dtype, cuda ? "cpu" : "cuda");
   }
+  if (options.quantization != "none" && (!cuda || options.precision == "exact")) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "--quantization {} is for --device cuda with --precision fast",
+                 options.quantization);
+  }
   Default(options.page_size, cuda ? 64 : 32);
   Default(options.max_running_requests, cuda ? 256 : 64);
   Default(options.chunked_prefill_size, cuda ? 8192 : 512);

@@ -160,8 +160,12 @@ class Loader {
     }
     if (weights.vocab.size() == 0) return OkStatus();
     const ops::MatrixPiece piece = {head, weights.vocab.begin, weights.vocab.end, 0, hidden()};
+    // Whoever asks for fp8 layers keeps the head: it is read once a step and decides every token.
+    const auto precision = options_.precision == ops::MatmulPrecision::kFp8
+                               ? ops::MatmulPrecision::kFast
+                               : options_.precision;
     ASSIGN_OR_RETURN(weights.head.weights,
-                     ops::PackMatrix(*options_.device, std::span(&piece, 1), options_.precision));
+                     ops::PackMatrix(*options_.device, std::span(&piece, 1), precision));
     return OkStatus();
   }
 

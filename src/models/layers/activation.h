@@ -9,7 +9,7 @@ namespace hayate::models {
 
 inline DType ActivationType(const Device& device, ops::MatmulPrecision precision) {
   const bool halved =
-      device.kind() == DeviceKind::kCuda && precision == ops::MatmulPrecision::kFast;
+      device.kind() == DeviceKind::kCuda && precision != ops::MatmulPrecision::kExact;
   return halved ? DType::kBF16 : DType::kF32;
 }
 
