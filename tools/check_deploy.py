@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Checks deploy/ offline: renders and lints the chart with Helm's library, and holds every object
+against the Kubernetes schemas.
+
+    python3 -m venv V && V/bin/pip install helm-python-sdk==0.2.2 kubernetes-validate==1.37.0
+    V/bin/python tools/check_deploy.py
+
+LeaderWorkerSet and ServiceMonitor are custom resources without a schema there: of the former the pod
+templates are checked, of the latter the form alone. Exit 1 with one line a problem.
+"""
+
+import contextlib
+import sys
+from pathlib import Path
+
+import kubernetes_validate
+import yaml
+from helm_python import chart as helm
+from helm_python.errors import HelmValuesError
+
+ROOT = Path(__file__).resolve().parent.parent / "deploy"
+VERSIONS = ("1.29", "1.34")
+CUSTOM = {"LeaderWorkerSet", "ServiceMonitor"}
+# Values that reach every branch of the templates.
+VALUES = [
+    {},
+    {
+        "apiKeys": {"existingSecret": "keys"},
+        "imagePullSecrets": [{"name": "pull"}],
+        "gateway": {
+            "extraArgs": ["--access-log=-", "--max-concurrent-requests=512"],
+            "nodeSelector": {"pool": "cpu"},
+            "tolerations": [{"key": "a", "operator": "Exists"}],
+            "affinity": {"podAntiAffinity": {}},
+            "podDisruptionBudget": {"enabled": False},
+        },
+        "worker": {
+            "gpus": 0,
+            "servedModelName": "m",
+            "extraArgs": ["--max-running-requests=64"],
+            "resources": {"requests": {"cpu": "2"}, "limits": {"memory": "8Gi"}},
+            "nodeSelector": {"pool": "gpu"},
+            "tolerations": [{"operator": "Exists"}],
+            "affinity": {"nodeAffinity": {}},
+            "podDisruptionBudget": {"enabled": False},
+        },
+        "serviceMonitor": {"enabled": True},
+    },
+]
+BAD_VALUES = [{"gateway": {"policy": "best"}}, {"gateway": {"replicas": -1}}, {"worker": {"modelPath": ""}}]
+
+problems: list[str] = []
+
+
+def check_object(where: str, found: dict) -> None:
+    kind = found.get("kind", "?")
+    for key in ("apiVersion", "kind", "metadata"):
+        if key not in found:
+            problems.append(f"{where}: {key} is missing")
+    if kind == "LeaderWorkerSet":
+        for role in ("leaderTemplate", "workerTemplate"):
+            template = found["spec"]["leaderWorkerTemplate"][role]
+            pod = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": "x", **template["metadata"]},
+                "spec": template["spec"],
+            }
+            check_object(f"{where} {role}", pod)
+    if kind in CUSTOM:
+        return
+    for version in VERSIONS:
+        try:
+            kubernetes_validate.validate(found, version, strict=True)
+        except kubernetes_validate.ValidationError as error:
+            problems.append(f"{where} ({kind}, {version}): {'.'.join(map(str, error.path))}: {error.message}")
+        except kubernetes_validate.VersionNotSupportedError as error:
+            problems.append(f"{where}: no schemas of Kubernetes {version}: {error}")
+
+
+def check_chart(folder: Path) -> None:
+    report = helm.lint(str(folder), strict=True)
+    problems.extend(
+        f"lint: {found['path']}: {found['error']}" for found in report["messages"] if found["severity"] >= 2
+    )
+    with helm.Chart.load(str(folder)) as loaded:
+        for values in VALUES:
+            rendered = loaded.render(values, name="demo", namespace="models")
+            count = 0
+            for path, text in rendered.items():
+                if not path.endswith(".yaml"):
+                    continue
+                for found in yaml.safe_load_all(text):
+                    if found:
+                        count += 1
+                        check_object(f"chart {found.get('kind')}", found)
+            if count < 6:
+                problems.append(f"the chart made {count} objects only")
+        for values in BAD_VALUES:
+            with contextlib.suppress(HelmValuesError):
+                loaded.validate_schema(values)
+                problems.append(f"values.schema.json accepts {values}")
+
+
+def check_compose(path: Path) -> None:
+    found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    services = found["services"]
+    if "gateway" not in services:
+        problems.append(f"{path.name}: no gateway")
+        return
+    for name in services["gateway"].get("depends_on", []):
+        if name not in services:
+            problems.append(f"{path.name}: gateway depends on {name}, which is not there")
+    for argument in services["gateway"]["command"]:
+        host = argument.removeprefix("http://").split(":")[0]
+        if argument.startswith("http://") and host not in services:
+            problems.append(f"{path.name}: {argument} names no service")
+
+
+def main() -> int:
+    check_chart(ROOT / "helm" / "hayate")
+    for path in sorted((ROOT / "kubernetes").glob("*.yaml")):
+        for found in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+            check_object(path.name, found)
+    check_compose(ROOT / "compose.yaml")
+    for problem in problems:
+        print(problem)
+    print(f"check_deploy: {len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
