@@ -10,6 +10,7 @@ void AddBench(CLI::App& root, Command& chosen) {
   bench->require_subcommand(1);
   AddBenchServe(*bench, chosen);
   AddBenchStep(*bench, chosen);
+  AddBenchOffline(*bench, chosen);
   AddBenchOps(*bench, chosen);
 }
 
