@@ -9,7 +9,8 @@ namespace hayate::exec {
 namespace {
 
 constexpr int64_t kScratchPages = 1;
-// State groups: a live state a slot, and as many snapshots for the prefix cache.
+// State groups: the state of a slot's sequence, and of one before it that a step in flight may
+// still touch.
 constexpr int64_t kStatesPerSlot = 2;
 
 int64_t PagesOf(const CacheGroup& group, const PoolRequest& request, int32_t page_tokens,

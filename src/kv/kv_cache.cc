@@ -115,13 +115,6 @@ void KvCache::UnpinLater(PrefixHandle& prefix, int group, int32_t new_begin) {
   for (const Pin& pin : scratch_pins_) Defer({.page = kNoPage, .pin = pin});
 }
 
-PageId KvCache::Attach(const PrefixHandle& prefix, int group, int32_t index, PageId page) {
-  scratch_pins_.clear();
-  const PageId held = tree_.Attach(prefix, group, index, page, scratch_pins_);
-  for (const Pin& pin : scratch_pins_) Defer({.page = kNoPage, .pin = pin});
-  return held;
-}
-
 void KvCache::Defer(Deferred deferred) {
   if (submitted_end_ <= retired_end_) {
     Settle(deferred);

@@ -109,10 +109,8 @@ class KvCache {
   // A page must be free.
   PageId Allocate(int group);
   void FreeLater(int group, PageId page);
-  // The prefix's pins on pages before new_begin of a window or state group.
+  // The prefix's pins on pages before new_begin of a window group.
   void UnpinLater(PrefixHandle& prefix, int group, int32_t new_begin);
-  // RadixTree::Attach, pinned until the steps in flight are done.
-  PageId Attach(const PrefixHandle& prefix, int group, int32_t index, PageId page);
   void Defer(Deferred deferred);
   void Settle(const Deferred& deferred);
   void End(SequenceCache& sequence);

@@ -124,11 +124,7 @@ class CacheTrial {
     if (begin == known) return;
     const int32_t end = rng_.Between(begin + 1, std::min(known, begin + 9));
     const int32_t reserved = sequence.cache->num_reserved();
-    const size_t num_copies = step.plan.copies.size();
     if (!sequence.cache->Reserve(begin, end, step.plan)) return;
-    if (begin > 0 && begin % cache_->page_tokens() == 0 && rng_.Below(2) == 0) {
-      sequence.cache->SnapshotState(begin, step.plan);
-    }
     for (int g = 0; g < cache_->num_groups(); ++g) {
       const auto pages = sequence.cache->pages(g);
       for (size_t i = 0; i < pages.size(); ++i) {
@@ -138,12 +134,6 @@ class CacheTrial {
         if (is_new) ExpectIdle(g, pages[i]);
         step.touched.insert({g, pages[i].value});
       }
-    }
-    for (size_t i = num_copies; i < step.plan.copies.size(); ++i) {
-      const PageCopy& copy = step.plan.copies[i];
-      ExpectIdle(copy.group, copy.to);
-      step.touched.insert({copy.group, copy.from.value});
-      step.touched.insert({copy.group, copy.to.value});
     }
     step.plan.rows.push_back({.slot = {slot}, .begin = begin, .end = end});
     step.texts[slot] = {sequence.name_space, sequence.tokens};

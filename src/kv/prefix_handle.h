@@ -17,15 +17,13 @@ class RadixTree;
 // One thing that eviction must leave alone, as a value.
 struct Pin {
   int32_t node;
-  int32_t group;                        // the node's page in a window or state group, or kPath
+  int32_t group;                        // the node's page in a window group, or kPath
   static constexpr int32_t kPath = -1;  // the node and all nodes above: their pages in base groups
 };
 
 // Pins, until it is destroyed:
-//   base groups           the pages of the whole prefix
-//   window, state groups  pages [pinned_begin, num_pages): what the next token reads through the
-//   window,
-//                         the snapshot at the prefix's end
+//   base groups    the pages of the whole prefix
+//   window groups  pages [pinned_begin, num_pages): what the next token reads through the window
 // The tree must outlive it. Owner: engine thread.
 class PrefixHandle {
  public:
@@ -41,7 +39,7 @@ class PrefixHandle {
   int32_t num_tokens() const;
   // Page `index` of a group; kNoPage where the handle does not pin it.
   PageId page(int group, int32_t index) const;
-  // Of window and state groups.
+  // Of window groups; of state groups num_pages().
   int32_t pinned_begin(int group) const { return pinned_begin_[static_cast<size_t>(group)]; }
 
  private:

@@ -75,13 +75,8 @@ int32_t RadixTree::Walk(int32_t name_space, std::span<const TokenId> tokens, Vis
     bool all_groups = true;
     for (size_t g = 0; g < groups_.size(); ++g) {
       const GroupState& group = groups_[g];
-      if (group.is_base) continue;
-      const bool present = entry(child, g).page != kNoPage;
-      if (group.is_state) {
-        all_groups &= present;
-        continue;
-      }
-      if (!present) run_begin[g] = depth;
+      if (group.is_base || group.is_state) continue;
+      if (entry(child, g).page == kNoPage) run_begin[g] = depth;
       all_groups &=
           run_begin[g] <= FirstWindowPage(depth * page_tokens_, group.window, page_tokens_);
     }
@@ -113,8 +108,8 @@ PrefixHandle RadixTree::Match(std::string_view name_space, std::span<const Token
     const GroupState& group = groups_[g];
     if (group.is_base) continue;
     int32_t& begin = handle.pinned_begin_[g];
-    begin = group.is_state ? std::max(0, depth - 1)
-                           : FirstWindowPage(depth * page_tokens_, group.window, page_tokens_);
+    begin =
+        group.is_state ? depth : FirstWindowPage(depth * page_tokens_, group.window, page_tokens_);
     for (int32_t i = begin; i < depth; ++i) PinPage(path[static_cast<size_t>(i)], g);
   }
   return handle;
@@ -153,22 +148,6 @@ bool RadixTree::Append(PrefixHandle& at, std::span<const TokenId> page_tokens,
     if (!group.is_base) PinPage(child, g);
   }
   return true;
-}
-
-PageId RadixTree::Attach(const PrefixHandle& at, int group, int32_t index, PageId page,
-                         std::vector<Pin>& pins) {
-  const auto g = static_cast<size_t>(group);
-  const int32_t id = at.path_.at(static_cast<size_t>(index));
-  Entry& held = entry(id, g);
-  DCHECK(!groups_[g].is_base && page != kNoPage);
-  if (held.page == kNoPage) {
-    held.page = page;
-    ++groups_[g].num_pages;
-    groups_[g].lru.PushNewest(id);
-  }
-  PinPage(id, g);
-  pins.push_back({id, group});
-  return held.page;
 }
 
 void RadixTree::CollectPins(const PrefixHandle& handle, std::vector<Pin>& pins) const {

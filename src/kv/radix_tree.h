@@ -8,10 +8,11 @@
 // What a node keeps depends on the group's kind:
 //
 //   full, compressed  always present; the page goes when the node goes ("base" groups)
-//   window, state     present or dropped (a tombstone), which a later Append heals
+//   window            present or dropped (a tombstone), which a later Append heals
+//   state             nothing: it is empty where a page ends
 //
 // Eviction takes unpinned pages only. Base: the least recently used node without children, with all
-// it holds. Window, state: the group's own least recently used page, wherever it is in the tree.
+// it holds. Window: the group's own least recently used page, wherever it is in the tree.
 // Owner: engine thread.
 
 #include <array>
@@ -47,25 +48,19 @@ class RadixTree {
   // The longest prefix of whole pages of `tokens` for which every group is satisfied, pinned:
   //   base    all pages
   //   window  the pages that the token behind the prefix reads
-  //   state   the snapshot at its end
   PrefixHandle Match(std::string_view name_space, std::span<const TokenId> tokens);
   // Its length in tokens, without pinning it and without counting as a use.
   int32_t MatchLength(std::string_view name_space, std::span<const TokenId> tokens) const;
 
   // Extends `at` by one page of tokens. pages[g] is the caller's page of group g, or kNoPage in
-  // window and state groups of which the handle pins nothing. Where the node holds no page, the
-  // tree takes the caller's; where it holds one already, pages[g] becomes that one and the caller
-  // keeps its own to give back. The handle pins what pages[g] then names. Returns false, with
-  // nothing changed, when no node is left (only layouts without base groups).
+  // state groups and in window groups of which the handle pins nothing. Where the node holds no
+  // page, the tree takes the caller's; where it holds one already, pages[g] becomes that one and
+  // the caller keeps its own to give back. The handle pins what pages[g] then names. Returns false,
+  // with nothing changed, when no node is left (only layouts without base groups).
   [[nodiscard]] bool Append(PrefixHandle& at, std::span<const TokenId> page_tokens,
                             std::span<PageId> pages);
 
-  // The same for one page of a window or state group at a prefix of `at` that was appended without
-  // it. Returns the page that the tree now holds; its pin is appended to `pins`.
-  PageId Attach(const PrefixHandle& at, int group, int32_t index, PageId page,
-                std::vector<Pin>& pins);
-
-  // Makes the handle forget its pins on pages before new_begin in a window or state group, or all
+  // Makes the handle forget its pins on pages before new_begin in a window group, or all
   // its pins. They are appended to `pins`, to be undone by Unpin at a time of the caller's choice.
   void TakePins(PrefixHandle& handle, int group, int32_t new_begin, std::vector<Pin>& pins);
   void TakeAllPins(PrefixHandle& handle, std::vector<Pin>& pins);
@@ -104,7 +99,7 @@ class RadixTree {
   };
   struct Entry {
     PageId page;
-    int32_t pins;  // window and state groups; base groups live by the node's pins
+    int32_t pins;  // window groups; base groups live by the node's pins
   };
   struct Namespace {
     std::string name;

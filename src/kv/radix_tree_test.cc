@@ -56,7 +56,7 @@ class TreeTrial {
   }
 
   void Operate() {
-    switch (rng_.Below(10)) {
+    switch (rng_.Below(9)) {
       case 0:
       case 1:
         return Match();
@@ -70,8 +70,6 @@ class TreeTrial {
         if (rng_.Below(10) != 0) return;
         tree_->EvictAll();
         return model_.EvictAll();
-      case 6:
-        return Attach();
       default:
         return Append();
     }
@@ -89,7 +87,7 @@ class TreeTrial {
     for (size_t g = 0; g < layout_.groups.size(); ++g) {
       const CacheGroup& group = layout_.groups[g];
       int32_t begin = 0;
-      if (group.kind == CacheKind::kState) begin = std::max(0, handle.num_pages() - 1);
+      if (group.kind == CacheKind::kState) begin = handle.num_pages();
       if (group.kind == CacheKind::kWindow) {
         begin = std::max(0, expected - group.window + 1) / layout_.page_tokens;
       }
@@ -137,7 +135,8 @@ class TreeTrial {
     std::vector<PageId> own;
     for (size_t g = 0; g < layout_.groups.size(); ++g) {
       const bool may_lack = !IsBase(layout_.groups[g]) && twin.pinned_begin[g] == depth;
-      const bool lacks = may_lack && rng_.Below(2) == 0;
+      const bool is_state = layout_.groups[g].kind == CacheKind::kState;
+      const bool lacks = is_state || (may_lack && rng_.Below(2) == 0);
       own.push_back(lacks ? kNoPage : pools_[g].Allocate().value_or(kNoPage));
       if (own.back() == kNoPage && !may_lack) return GiveBack(own);
     }
@@ -155,31 +154,6 @@ class TreeTrial {
       EXPECT_EQ(held[g], prefix.held[g].page);
     }
     GiveBack(own);
-    model_.Settle();
-  }
-
-  void Attach() {
-    if (handles_.empty()) return;
-    const auto i = rng_.Below(static_cast<uint32_t>(handles_.size()));
-    const auto g = rng_.Below(static_cast<uint32_t>(layout_.groups.size()));
-    if (IsBase(layout_.groups[g]) || handles_[i].num_pages() == 0) return;
-    const PageId own = pools_[g].Allocate().value_or(kNoPage);
-    if (own == kNoPage) return;
-    const int32_t index = rng_.Between(0, handles_[i].num_pages() - 1);
-    std::vector<Pin> pins;
-    const PageId held = tree_->Attach(handles_[i], static_cast<int>(g), index, own, pins);
-    for (const Pin& pin : pins) tree_->Unpin(pin);
-
-    const NaiveTree::Handle& twin = model_.handles[i];
-    const Tokens key(twin.tokens.begin(), twin.tokens.begin() + (index + 1) * layout_.page_tokens);
-    NaiveTree::Held& expected = model_.prefixes.at({twin.name_space, key}).held[g];
-    if (expected.page == kNoPage) {
-      expected.page = own;
-    } else {
-      pools_[g].Free(own);
-    }
-    EXPECT_EQ(held, expected.page);
-    expected.idle_since = 0;  // used just now
     model_.Settle();
   }
 

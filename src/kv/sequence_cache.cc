@@ -19,10 +19,7 @@ SequenceCache::SequenceCache(KvCache& cache, SlotId slot, PrefixHandle prefix)
       num_reserved_(num_cached_tokens_),
       tables_(static_cast<size_t>(cache.num_groups())) {
   for (int g = 0; g < cache_.num_groups(); ++g) {
-    if (cache_.kind(g) == CacheKind::kState) {
-      if (num_cached_tokens_ > 0) restore_ = Restore::kPending;
-      continue;
-    }
+    if (cache_.kind(g) == CacheKind::kState) continue;
     const int32_t begin = cache_.kind(g) == CacheKind::kWindow ? prefix_.pinned_begin(g) : 0;
     live_begin_[static_cast<size_t>(g)] = begin;
     std::vector<PageId>& table = tables_[static_cast<size_t>(g)];
@@ -43,7 +40,6 @@ void SequenceCache::VisitOwnPages(Visit visit) const {
       if (table[i] != kNoPage) visit(g, table[i]);
     }
   }
-  for (const Snapshot& snapshot : snapshots_) visit(snapshot.group, snapshot.page);
 }
 
 SequenceCache::~SequenceCache() {
@@ -53,23 +49,9 @@ SequenceCache::~SequenceCache() {
 
 bool SequenceCache::Reserve(int32_t begin, int32_t end, StepPlan& plan) {
   DCHECK(0 <= begin && begin < end) << begin << ' ' << end;
-  const bool is_pending = !changed_.empty() || restore_ != Restore::kNone;
-  if (end <= num_reserved_ && begin < next_drop_ && !is_pending) return true;
+  if (end <= num_reserved_ && begin < next_drop_ && changed_.empty()) return true;
   DropBeforeWindow(begin);
-  if (restore_ == Restore::kPlanned) {
-    // The step with the copy is submitted, so the snapshot may go once that step is done.
-    UnpinStates();
-    restore_ = Restore::kNone;
-  }
   if (!Grow(CeilDiv(end, cache_.page_tokens()))) return false;
-  if (restore_ == Restore::kPending) {
-    for (int g = 0; g < cache_.num_groups(); ++g) {
-      if (cache_.kind(g) != CacheKind::kState) continue;
-      const PageId snapshot = prefix_.page(g, prefix_.num_pages() - 1);
-      plan.copies.push_back({g, snapshot, tables_[static_cast<size_t>(g)][0]});
-    }
-    restore_ = Restore::kPlanned;
-  }
   for (const auto& [group, index] : changed_) {
     const PageId page = tables_[static_cast<size_t>(group)][static_cast<size_t>(index)];
     plan.page_updates.push_back({slot_, group, index, page});
@@ -123,35 +105,6 @@ void SequenceCache::DropBeforeWindow(int32_t position) {
   }
 }
 
-void SequenceCache::UnpinStates() {
-  for (int g = 0; g < cache_.num_groups(); ++g) {
-    if (cache_.kind(g) == CacheKind::kState) cache_.UnpinLater(prefix_, g, prefix_.num_pages());
-  }
-}
-
-bool SequenceCache::SnapshotState(int32_t position, StepPlan& plan) {
-  DCHECK(position > 0 && position % cache_.page_tokens() == 0) << position;
-  const bool is_taken = !snapshots_.empty() && position <= snapshots_.back().position;
-  if (!cache_.publishes() || is_taken || position <= num_cached_tokens_) return false;
-  const auto is_live_state = [this](int g) {
-    return cache_.kind(g) == CacheKind::kState && !tables_[static_cast<size_t>(g)].empty();
-  };
-  bool any = false;
-  for (int g = 0; g < cache_.num_groups(); ++g) {
-    if (!is_live_state(g)) continue;
-    if (cache_.num_available(g) == 0) return false;
-    any = true;
-  }
-  for (int g = 0; g < cache_.num_groups(); ++g) {
-    if (!is_live_state(g)) continue;
-    cache_.EvictUntilFree(g, 1);
-    const PageId page = cache_.Allocate(g);
-    snapshots_.push_back({position, g, page});
-    plan.copies.push_back({g, tables_[static_cast<size_t>(g)][0], page});
-  }
-  return any;
-}
-
 void SequenceCache::Publish(std::span<const TokenId> tokens, int32_t num_computed) {
   const int32_t page_tokens = cache_.page_tokens();
   CHECK(num_computed <= num_reserved_ && static_cast<size_t>(num_computed) <= tokens.size())
@@ -162,20 +115,6 @@ void SequenceCache::Publish(std::span<const TokenId> tokens, int32_t num_compute
     const auto begin = static_cast<size_t>(prefix_.num_tokens());
     if (!PublishPage(tokens.subspan(begin, static_cast<size_t>(page_tokens)))) break;
   }
-  PublishSnapshots();
-}
-
-// They stay pinned until the steps that write them are done.
-void SequenceCache::PublishSnapshots() {
-  const auto publish = [this](const Snapshot& snapshot) {
-    if (snapshot.position > prefix_.num_tokens()) return false;
-    const int32_t index = snapshot.position / cache_.page_tokens() - 1;
-    if (cache_.Attach(prefix_, snapshot.group, index, snapshot.page) != snapshot.page) {
-      cache_.FreeLater(snapshot.group, snapshot.page);
-    }
-    return true;
-  };
-  std::erase_if(snapshots_, publish);
 }
 
 bool SequenceCache::PublishPage(std::span<const TokenId> page_tokens) {
@@ -186,7 +125,6 @@ bool SequenceCache::PublishPage(std::span<const TokenId> page_tokens) {
     if (cache_.kind(g) == CacheKind::kState) continue;
     own[static_cast<size_t>(g)] = tables_[static_cast<size_t>(g)][static_cast<size_t>(index)];
   }
-  UnpinStates();
   std::array<PageId, kMaxGroups> held = own;
   if (!cache_.tree_.Append(prefix_, page_tokens, std::span(held).first(tables_.size())))
     return false;

@@ -32,17 +32,10 @@ class SequenceCache {
   // Makes room for the row [begin, end) of the step being planned: pages for every position before
   // `end`, evicting unpinned prefixes if it must. Gives up window pages that no position ≥ begin
   // reads; where the row's start is not known yet, `begin` is the smallest it can turn out to be.
-  // Writes what changed since the last call to plan.page_updates; the first call of a sequence that
-  // resumes from a state snapshot also writes the copy to plan.copies. Returns false, with the plan
+  // Writes what changed since the last call to plan.page_updates. Returns false, with the plan
   // untouched, when a pool cannot provide: take pages off another sequence, or wait for deferred
   // ones. O(groups) when no page begins or ends.
   [[nodiscard]] bool Reserve(int32_t begin, int32_t end, StepPlan& plan);
-
-  // Keeps a copy of the state groups as they are before the planned row, which begins at
-  // `position`, a multiple of the page size; call it after the row's Reserve. The prefix of this
-  // length becomes reusable at the first Publish after the plan was submitted. Best effort: false,
-  // with nothing changed, when there is no page for it or nothing to keep.
-  bool SnapshotState(int32_t position, StepPlan& plan);
 
   // Hands the complete pages of positions [0, num_computed) to the tree. `tokens` are the
   // sequence's, at least num_computed of them, and the steps that compute them are submitted: steps
@@ -57,8 +50,8 @@ class SequenceCache {
   // Positions below have pages.
   int32_t num_reserved() const { return num_reserved_; }
   int32_t num_published() const { return prefix_.num_tokens(); }
-  // The page table; kNoPage where a window dropped the page. A state group has one entry, the live
-  // state, whose bytes are undefined until the row of position 0 writes it.
+  // The page table; kNoPage where a window dropped the page. A state group has one entry, whose
+  // bytes are undefined until a row that begins at a page border writes them.
   std::span<const PageId> pages(int group) const { return tables_[static_cast<size_t>(group)]; }
 
  private:
@@ -67,11 +60,6 @@ class SequenceCache {
     int32_t group;
     int32_t index;
   };
-  struct Snapshot {
-    int32_t position;
-    int32_t group;
-    PageId page;
-  };
   SequenceCache(KvCache& cache, SlotId slot, PrefixHandle prefix);
   // Calls visit(group, page) for each page that is not the tree's.
   template <typename Visit>
@@ -79,24 +67,19 @@ class SequenceCache {
   // Compares the tables with the pinned prefix; counts our own pages in seen[group][page].
   Status CheckTables(std::vector<std::vector<int32_t>>& seen) const;
   void DropBeforeWindow(int32_t position);
-  void UnpinStates();
   bool Grow(int32_t num_pages);
   bool PublishPage(std::span<const TokenId> page_tokens);
-  void PublishSnapshots();
 
   KvCache& cache_;
   const SlotId slot_;
   PrefixHandle prefix_;
   const int32_t num_cached_tokens_;
-  int32_t num_reserved_;  // whole pages
-  // Of the state groups, from the snapshot at the end of prefix_.
-  enum class Restore : uint8_t { kNone, kPending, kPlanned } restore_ = Restore::kNone;
+  int32_t num_reserved_;                             // whole pages
   size_t registry_index_ = 0;                        // in KvCache::sequences_
   std::vector<std::vector<PageId>> tables_;          // per group
   std::array<int32_t, kMaxGroups> live_begin_ = {};  // window groups: pages before are dropped
   int32_t next_drop_ = 0;              // no window page is dropped for positions below
   std::vector<ChangedEntry> changed_;  // not in any plan yet
-  std::vector<Snapshot> snapshots_;    // not published yet, oldest first
 };
 
 }  // namespace hayate::kv

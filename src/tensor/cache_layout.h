@@ -12,7 +12,8 @@ enum class CacheKind : uint8_t {
   kFull,        // an entry for every token: K/V, latent rows, indexer keys
   kWindow,      // only the last `window` tokens are ever read
   kCompressed,  // one entry for every `ratio` tokens
-  kState,       // one state per sequence, replaced in place; a page holds one snapshot
+  kState,       // one state per sequence, replaced in place, empty at every page border: no part
+                // of a prefix of whole pages
 };
 
 struct CacheGroup {

@@ -149,7 +149,7 @@ class NaiveTree {
       for (size_t g = 0; g < layout_.groups.size(); ++g) {
         const CacheGroup& group = layout_.groups[g];
         const auto window = static_cast<size_t>(group.window);
-        const bool is_needed = IsBase(group) || (group.kind == CacheKind::kState && end == n) ||
+        const bool is_needed = IsBase(group) ||
                                // The page's last token is among the window − 1 before n.
                                (group.kind == CacheKind::kWindow && end + window > n + 1);
         if (is_needed && found->second.held[g].page == kNoPage) return false;
