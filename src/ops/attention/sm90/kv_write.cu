@@ -8,6 +8,8 @@
 #include "ops/attention/sm90/launch.h"
 #include "ops/attention/sm90/numbers.cuh"
 #include "ops/attention/sm90/rows.cuh"
+#include "ops/detail/sm90/dependent_launch.cuh"
+#include "ops/detail/sm90/launch.cuh"
 #include "tensor/cuda/check.h"
 
 namespace hayate::ops::sm90 {
@@ -124,6 +126,8 @@ __device__ void MoveHead(const Params& params, int32_t token, const TIn* in, con
 template <typename T, typename TCache>
 __global__ __launch_bounds__(32 * kWarps) void RopeKvWriteKernel(const Params params,
                                                                  const PagedCache<TCache> cache) {
+  AllowNextLaunch();
+  WaitForPriorLaunches();
   const int32_t token = blockIdx.x;
   const int32_t head = blockIdx.y * kWarps + threadIdx.x / 32;
   const int32_t d = params.head_dim;
@@ -136,9 +140,7 @@ __global__ __launch_bounds__(32 * kWarps) void RopeKvWriteKernel(const Params pa
   if (entry >= 2 * params.num_kv_heads) return;
   const int32_t row = RowOfToken(params.rows, token);
   const int32_t position = params.positions[token];
-  const int32_t page =
-      params.rows
-          .page_table[int64_t{row} * params.rows.page_table_stride + position / cache.page_tokens];
+  const int32_t page = params.rows.PagesOf(row)[position / cache.page_tokens];
   if (page < 0) return;
   TCache* out = cache.Keys(page, entry) + int64_t{position % cache.page_tokens} * d;
   if (entry < params.num_kv_heads) {
@@ -159,10 +161,10 @@ void Launch(Stream stream, int64_t tokens, DType activations, const Params& para
   CHECK_EQ(params.rotary_dim % 4, 0);
   const int32_t heads = params.num_q_heads + 2 * params.num_kv_heads;
   const dim3 grid(static_cast<uint32_t>(tokens), CeilDiv(heads, kWarps));
-  const auto handle = static_cast<cudaStream_t>(stream.handle);
   const auto launch = [&]<typename T>(T) {
     return WithFloatType(cache.dtype, [&]<typename TCache>(TCache) {
-      RopeKvWriteKernel<T><<<grid, 32 * kWarps, 0, handle>>>(params, PagedCache<TCache>(cache));
+      LaunchDependent(stream, RopeKvWriteKernel<T, TCache>, grid, 32 * kWarps, 0, params,
+                      PagedCache<TCache>(cache));
     });
   };
   const bool known = activations == DType::kF32 ? launch(float{}) : launch(__nv_bfloat16{});
