@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Starts the server with dummy weights and loads it over HTTP: time to the first token after the start,
+TTFT without load, and a closed loop of clients, each as a line of JSON.
+
+    serve_and_load.py HAYATE --model DIR [--json FILE] [--device cuda] [--clients 64] [--requests 320] [--input-len 1024]
+        [--output-len 256] [-- SERVE FLAGS]
+
+Standard library alone. HAYATE_MODEL names a model whose tokenizer serves for text."""
+
+import argparse
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def first_token_s(port, started, deadline_s=120):
+    """From the start of the process to the first streamed token, asking again until it answers."""
+    body = json.dumps({"input_ids": list(range(16)), "stream": True, "sampling_params": {"max_new_tokens": 4}})
+    while time.monotonic() - started < deadline_s:
+        try:
+            request = urllib.request.Request(f"http://127.0.0.1:{port}/generate", body.encode(), {"Content-Type": "application/json"})
+            with urllib.request.urlopen(request, timeout=60) as reply:
+                reply.readline()
+                return time.monotonic() - started
+        except OSError:
+            time.sleep(0.005)
+    sys.exit("serve_and_load: no answer")
+
+
+def main():
+    argv, serve_flags = sys.argv[1:], []
+    if "--" in argv:
+        at = argv.index("--")
+        argv, serve_flags = argv[:at], argv[at + 1 :]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binary")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--json")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--input-len", type=int, default=1024)
+    parser.add_argument("--output-len", type=int, default=256)
+    parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--requests", type=int, default=320)
+    args = parser.parse_args(argv)
+
+    port = free_port()
+    command = [args.binary, "serve", "--port", str(port), "--device", args.device, "--load-format", "dummy"]
+    command += ["--model-path", args.model, "--tokenizer-path", os.environ["HAYATE_MODEL"], *serve_flags]
+    started = time.monotonic()
+    server = subprocess.Popen(command)
+    lines = []
+
+    def report(what, **figures):
+        line = {"what": what, "model": os.path.basename(args.model), "flags": serve_flags, **figures}
+        lines.append(line)
+        print(json.dumps(line), flush=True)
+
+    try:
+        report("start", first_token_s=first_token_s(port, started))
+        bench = [args.binary, "bench", "serve", "--port", str(port), "--dataset-name", "random", "--json"]
+        for what, requests, clients, out in [("unloaded", 20, 1, 8), ("clients", args.requests, args.clients, args.output_len)]:
+            run = subprocess.run(
+                [*bench, "--num-prompts", str(requests), "--max-concurrency", str(clients), "--random-input-len", str(args.input_len),
+                 "--random-output-len", str(out), "--random-range-ratio", "1.0", "--warmup-requests", "2"],
+                capture_output=True, text=True)
+            if run.returncode != 0:
+                sys.exit(f"serve_and_load: bench serve: {run.stderr}")
+            figures = json.loads(run.stdout.strip().splitlines()[-1])
+            report(what, clients=clients, requests=requests, output_len=out, result=figures)
+    finally:
+        server.send_signal(signal.SIGTERM)
+        code = server.wait(timeout=60)
+    if args.json:
+        with open(args.json, "a") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()
