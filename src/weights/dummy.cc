@@ -4,8 +4,10 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
+#include "base/align.h"
 #include "base/check.h"
 #include "base/parallel.h"
 #include "base/rng.h"
@@ -155,6 +157,12 @@ void FillBlocks(TensorView out, uint64_t seed, float sigma) {
   }
 }
 
+float SigmaOf(int64_t cols) { return 1.0f / std::sqrt(static_cast<float>(cols)); }
+
+void FillValues(TensorView out, uint64_t seed, float sigma) {
+  IsBlockType(out.dtype) ? FillBlocks(out, seed, sigma) : FillPlain(out, seed, sigma);
+}
+
 bool IsNorm(const TensorView& out, std::string_view name) {
   return out.shape.rank() == 1 && name.find("norm") != std::string_view::npos;
 }
@@ -173,6 +181,14 @@ void FillOnes(TensorView out) {
   }
 }
 
+// Whole blocks and whole pages, at least kPieceBytes.
+size_t PieceBytes(DType dtype) {
+  constexpr size_t kPieceBytes = size_t{8} << 20;
+  const size_t unit =
+      std::lcm(static_cast<size_t>(Info(dtype).block_bytes), RepeatedMemory::kGranule);
+  return AlignUp(kPieceBytes, unit);
+}
+
 }  // namespace
 
 void FillDummy(TensorView out, std::string_view name, uint64_t seed) {
@@ -184,22 +200,37 @@ void FillDummy(TensorView out, std::string_view name, uint64_t seed) {
     return;
   }
   if ((IsNorm(out, name) || IsScale(name)) && float16_or_32) return FillOnes(out);
-  seed ^= HashName(name);
-  const float sigma = 1.0f / std::sqrt(static_cast<float>(out.cols()));
-  IsBlockType(out.dtype) ? FillBlocks(out, seed, sigma) : FillPlain(out, seed, sigma);
+  FillValues(out, seed ^ HashName(name), SigmaOf(out.cols()));
+}
+
+const RepeatedMemory& DummyStore::Piece(DType dtype, int64_t cols) {
+  const auto key = std::pair(dtype, cols);
+  const auto found = pieces_.find(key);
+  if (found != pieces_.end()) return found->second;
+  RepeatedMemory memory(PieceBytes(dtype));
+  const int64_t elements =
+      static_cast<int64_t>(memory.size()) / Info(dtype).block_bytes * Info(dtype).block_elements;
+  FillValues({memory.data(), dtype, Shape{elements}}, seed_, SigmaOf(cols));
+  return pieces_.emplace(key, std::move(memory)).first->second;
 }
 
 ConstTensorView DummyStore::Get(std::string_view name, DType dtype, const Shape& shape) {
   const std::lock_guard lock(mutex_);
-  auto found = tensors_.find(name);
-  if (found == tensors_.end()) {
-    const TensorView sizes{nullptr, dtype, shape};
-    const size_t bytes = shape.num_elements() == 0 ? 0 : static_cast<size_t>(sizes.num_bytes());
+  const auto known = small_.find(name);
+  if (known != small_.end()) return ConstTensorView(known->second.get(), dtype, shape);
+  const auto mapped = large_.find(name);
+  if (mapped != large_.end()) return ConstTensorView(mapped->second.data(), dtype, shape);
+
+  const TensorView sizes{nullptr, dtype, shape};
+  const size_t bytes = shape.num_elements() == 0 ? 0 : static_cast<size_t>(sizes.num_bytes());
+  if (bytes <= PieceBytes(dtype) || IsScale(name)) {
     auto storage = std::make_unique_for_overwrite<std::byte[]>(bytes);
     FillDummy({storage.get(), dtype, shape}, name, seed_);
-    found = tensors_.emplace(name, std::move(storage)).first;
+    const auto* data = small_.emplace(name, std::move(storage)).first->second.get();
+    return ConstTensorView(data, dtype, shape);
   }
-  return ConstTensorView(found->second.get(), dtype, shape);
+  const auto view = large_.emplace(name, Piece(dtype, sizes.cols()).Repeat(bytes)).first;
+  return ConstTensorView(view->second.data(), dtype, shape);
 }
 
 }  // namespace hayate::weights

@@ -62,5 +62,27 @@ TEST(DummyStore, MakesEachTensorOnce) {
   EXPECT_EQ(store.Get("a", DType::kF32, {4, 4}).data, first.data);
 }
 
+TEST(DummyStore, LargeTensorsRepeatValuesAndCostNoMemory) {
+  DummyStore store(3);
+  // 64 GiB, of which only the ends are looked at.
+  const Shape shape{int64_t{1} << 23, 4096};
+  const ConstTensorView large = store.Get("large", DType::kBF16, shape);
+  EXPECT_EQ(store.Get("large", DType::kBF16, shape).data, large.data);
+  const ConstTensorView last_row(large.data + large.num_bytes() - 8192, DType::kBF16, {1, 4096});
+  std::vector<float> values(4096);
+  Dequantize(last_row, values);
+  double squares = 0;
+  for (const float value : values) squares += double{value} * value;
+  EXPECT_NEAR(std::sqrt(squares / 4096) * 64, 1.0, 0.1);
+
+  const ConstTensorView blocks = store.Get("blocks", DType::kQ6_K, {1 << 14, 4096});
+  const ConstTensorView last_blocks(blocks.data + blocks.num_bytes() - 16 * 210, DType::kQ6_K,
+                                    {1, 4096});
+  Dequantize(last_blocks, values);
+  squares = 0;
+  for (const float value : values) squares += double{value} * value;
+  EXPECT_NEAR(std::sqrt(squares / 4096) * 64, 1.0, 0.1);
+}
+
 }  // namespace
 }  // namespace hayate::weights
