@@ -62,6 +62,7 @@ Result<sched::SchedulerOptions> MakeSchedulerOptions(const ModelOptions& model) 
   ASSIGN_OR_RETURN(options.policy, sched::ParsePolicy(model.schedule_policy));
   options.max_running = model.max_running_requests;
   options.chunked_prefill_size = model.chunked_prefill_size;
+  options.mixed_chunk_size = model.mixed_chunk_size;
   options.prefix_reuse = !model.disable_radix_cache;
   return options;
 }

@@ -67,7 +67,8 @@ void AddModelFlags(CLI::App& command, ModelOptions& o) {
       ->group(group);
   command
       .add_option("--kv-cache-dtype", o.kv_cache_dtype,
-                  "auto (CPU f16, CUDA bf16), f32, f16, bf16, int8 (CPU), fp8_e4m3 (CUDA)")
+                  "auto (CPU f16, CUDA bf16), f32, f16, bf16, int8 (CPU), fp8_e4m3 (CUDA; latent "
+                  "rows of DeepSeek V4)")
       ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "int8", "fp8_e4m3"}))
       ->capture_default_str()
       ->group(group);
@@ -101,6 +102,11 @@ void AddSchedulingFlags(CLI::App& command, ModelOptions& o) {
   command
       .add_option("--chunked-prefill-size", o.chunked_prefill_size,
                   "prompt tokens of one step (CPU 512, CUDA 8192)")
+      ->check(CLI::Range(1, 131072))
+      ->group(group);
+  command
+      .add_option("--mixed-chunk-size", o.mixed_chunk_size,
+                  "prompt tokens of a step that decodes too (CUDA 512, CPU no less than others)")
       ->check(CLI::Range(1, 131072))
       ->group(group);
   command.add_option("--schedule-policy", o.schedule_policy, "fcfs, lpm or priority")

@@ -18,9 +18,10 @@ Result<ModelOptions> WithDeviceDefaults(ModelOptions options) {
   if (options.kv_cache_dtype == "auto") {
     options.kv_cache_dtype = !cuda ? "f16" : options.precision == "exact" ? "f32" : "bf16";
   }
-  if (options.kv_cache_dtype == (cuda ? "int8" : "fp8_e4m3")) {
-    return Error(ErrorCode::kInvalidArgument, "--kv-cache-dtype {} is for --device {}",
-                 options.kv_cache_dtype, cuda ? "cpu" : "cuda");
+  // Whether a model has the type is the model's to say; keys and values of int8 are the CPU's
+  // alone.
+  if (cuda && options.kv_cache_dtype == "int8") {
+    return Error(ErrorCode::kInvalidArgument, "--kv-cache-dtype int8 is for --device cpu");
   }
   if (options.quantization != "none" && (!cuda || options.precision == "exact")) {
     return Error(ErrorCode::kInvalidArgument,
@@ -30,6 +31,7 @@ Result<ModelOptions> WithDeviceDefaults(ModelOptions options) {
   Default(options.page_size, cuda ? 64 : 32);
   Default(options.max_running_requests, cuda ? 256 : 64);
   Default(options.chunked_prefill_size, cuda ? 8192 : 512);
+  Default(options.mixed_chunk_size, cuda ? 512 : options.chunked_prefill_size);
   Default(options.cuda_graph_max_bs, options.max_running_requests);
   if (options.disable_cuda_graph) options.cuda_graph_max_bs = 0;
   if (options.mem_fraction_static == 0.0) options.mem_fraction_static = cuda ? 0.88 : 0.25;

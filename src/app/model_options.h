@@ -23,6 +23,7 @@ struct ModelOptions {
   int32_t max_running_requests = 0;
   int32_t max_queued_requests = 1024;
   int32_t chunked_prefill_size = 0;
+  int32_t mixed_chunk_size = 0;
   int64_t max_total_tokens = 0;      // 0: as many as mem_fraction_static holds
   double mem_fraction_static = 0.0;  // CPU: of the memory that is available at start, for the KV
                                      // pool; CUDA: of the free device memory, for everything

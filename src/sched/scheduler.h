@@ -32,6 +32,9 @@ struct SchedulerOptions {
   Policy policy = Policy::kFcfs;
   int32_t max_running = 64;            // slots
   int32_t chunked_prefill_size = 512;  // prefill tokens of one step, over all rows
+  // The same of a step that decodes too: it bounds how long arriving prompts hold running answers
+  // up. At most chunked_prefill_size; 0: equal to it.
+  int32_t mixed_chunk_size = 0;
   // Prompt positions that one plan scores: each costs a row of logits on the device.
   int32_t max_scored_tokens = 16;
   int32_t max_context = 0;   // positions of the longest sequence
@@ -94,6 +97,8 @@ class Scheduler {
   SchedulerStats stats() const;
 
  private:
+  // Prompt tokens that the plan may hold, given what runs.
+  int32_t PrefillBudget() const;
   enum class RowOutcome { kPlanned, kNothingToDo, kNoMemory };
 
   RowOutcome PlanRow(Sequence& sequence, StepPlan& plan);

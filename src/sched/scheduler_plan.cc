@@ -9,7 +9,7 @@ namespace hayate::sched {
 bool Scheduler::Plan(StepPlan& plan) {
   plan.Clear();
   plan.step = next_step_;
-  prefill_budget_ = options_.chunked_prefill_size;
+  prefill_budget_ = PrefillBudget();
   score_budget_ = options_.max_scored_tokens;
   if (options_.policy == Policy::kPriority) PreemptForPriority();
   const uint64_t retractions_before = num_retractions_;
@@ -20,6 +20,15 @@ bool Scheduler::Plan(StepPlan& plan) {
   ++next_step_;
   reserve_.OnStep();
   return true;
+}
+
+int32_t Scheduler::PrefillBudget() const {
+  const int32_t chunk = options_.chunked_prefill_size;
+  if (options_.mixed_chunk_size == 0) return chunk;
+  const bool decodes = std::ranges::any_of(running_, [](const Sequence* sequence) {
+    return sequence->wants_row() && sequence->length() - sequence->planned == 1;
+  });
+  return decodes ? std::min(chunk, options_.mixed_chunk_size) : chunk;
 }
 
 void Scheduler::PlanRunning(StepPlan& plan) {

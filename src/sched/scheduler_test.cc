@@ -101,6 +101,24 @@ TEST(Scheduler, MixesDecodeRowsWithTheNextChunk) {
   world.Settle();
 }
 
+TEST(Scheduler, AStepThatDecodesTakesFewerPromptTokens) {
+  World world({.chunked_prefill_size = 16, .mixed_chunk_size = 4}, 50);
+  world.Add(Prompt(1, 40), 3);
+  ASSERT_TRUE(world.Step());
+  EXPECT_EQ(world.plan_.num_tokens, 16);  // nobody waits for this step
+  ASSERT_TRUE(world.Step());
+  ASSERT_TRUE(world.Step());
+  EXPECT_EQ(world.plan_.num_tokens, 8);
+  world.Add(Prompt(2, 40), 1);
+  ASSERT_TRUE(world.Step());
+  EXPECT_EQ(world.plan_.num_tokens, 1 + 4);
+  ASSERT_TRUE(world.Step());
+  EXPECT_EQ(world.plan_.num_tokens, 1 + 4);
+  ASSERT_TRUE(world.Step());  // the first answer is whole
+  EXPECT_EQ(world.plan_.num_tokens, 16);
+  world.Settle();
+}
+
 TEST(Scheduler, HoldsARequestUntilThePrefixUnderWayIsThere) {
   World world({.chunked_prefill_size = 32}, 50);
   world.Add(Prompt(1, 20), 3);
