@@ -5,15 +5,17 @@ TTFT without load, and a closed loop of clients, each as a line of JSON.
     serve_and_load.py HAYATE --model DIR [--json FILE] [--device cuda] [--clients 64] [--requests 320] [--input-len 1024]
         [--output-len 256] [-- SERVE FLAGS]
 
-Standard library alone. HAYATE_MODEL names a model whose tokenizer serves for text."""
+The tokenizer is made up (make_tokenizer.py). Standard library alone."""
 
 import argparse
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 
@@ -22,6 +24,18 @@ def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
+
+
+def with_tokenizer(model, folder):
+    """A folder with the model's config and a tokenizer of its vocabulary."""
+    target = os.path.join(folder, os.path.basename(model))
+    os.mkdir(target)
+    shutil.copy(os.path.join(model, "config.json"), target)
+    with open(os.path.join(model, "config.json")) as file:
+        vocab_size = json.load(file)["vocab_size"]
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "make_tokenizer.py")
+    subprocess.run([sys.executable, script, str(vocab_size), target], check=True)
+    return target
 
 
 def first_token_s(port, started, deadline_s=120):
@@ -54,9 +68,11 @@ def main():
     parser.add_argument("--requests", type=int, default=320)
     args = parser.parse_args(argv)
 
+    folder = tempfile.TemporaryDirectory()
+    model = with_tokenizer(args.model, folder.name)
     port = free_port()
     command = [args.binary, "serve", "--port", str(port), "--device", args.device, "--load-format", "dummy"]
-    command += ["--model-path", args.model, "--tokenizer-path", os.environ["HAYATE_MODEL"], *serve_flags]
+    command += ["--model-path", model, *serve_flags]
     started = time.monotonic()
     server = subprocess.Popen(command)
     lines = []
