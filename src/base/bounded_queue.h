@@ -2,7 +2,6 @@
 // A bounded multi-producer queue between threads. At capacity TryPush refuses: the caller decides
 // what to shed. Waiting consumers block on a condition variable; an idle queue costs no CPU.
 
-#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -33,19 +32,10 @@ class BoundedQueue {
   std::optional<T> Pop() {
     std::unique_lock lock(mutex_);
     ready_.wait(lock, [&] { return closed_ || !items_.empty(); });
-    return Take(lock);
-  }
-
-  std::optional<T> TryPop() {
-    std::unique_lock lock(mutex_);
-    return Take(lock);
-  }
-
-  // Like Pop, but gives up (nullopt) after `timeout`.
-  std::optional<T> PopFor(std::chrono::nanoseconds timeout) {
-    std::unique_lock lock(mutex_);
-    ready_.wait_for(lock, timeout, [&] { return closed_ || !items_.empty(); });
-    return Take(lock);
+    if (items_.empty()) return std::nullopt;
+    T value = std::move(items_.front());
+    items_.pop_front();
+    return value;
   }
 
   // Refuses pushes from here on and wakes every waiting consumer; what is queued can still be
@@ -65,13 +55,6 @@ class BoundedQueue {
   size_t capacity() const { return capacity_; }
 
  private:
-  std::optional<T> Take(const std::unique_lock<std::mutex>&) {
-    if (items_.empty()) return std::nullopt;
-    T value = std::move(items_.front());
-    items_.pop_front();
-    return value;
-  }
-
   const size_t capacity_;
   mutable std::mutex mutex_;
   std::condition_variable ready_;

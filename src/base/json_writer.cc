@@ -26,7 +26,9 @@ size_t Utf8SequenceLength(std::string_view text) {
   return length;
 }
 
-void AppendEscaped(std::string& out, char c) {
+}  // namespace
+
+void AppendJsonEscape(std::string& out, char c) {
   switch (c) {
     case '"':
       out += "\\\"";
@@ -54,8 +56,6 @@ void AppendEscaped(std::string& out, char c) {
   }
 }
 
-}  // namespace
-
 void AppendJsonString(std::string& out, std::string_view text) {
   out += '"';
   size_t run = 0;  // start of the bytes that can be copied as they are
@@ -68,7 +68,7 @@ void AppendJsonString(std::string& out, std::string_view text) {
     }
     if (c < 0x80) {
       out.append(text, run, i - run);
-      AppendEscaped(out, text[i]);
+      AppendJsonEscape(out, text[i]);
       run = ++i;
       continue;
     }

@@ -50,6 +50,9 @@ class JsonWriter {
   bool need_comma_ = false;
 };
 
+// Appends the escape of a character that a JSON string cannot hold as it is: a quote, a backslash,
+// a control character.
+void AppendJsonEscape(std::string& out, char c);
 // Appends `text` as a JSON string literal with its quotes.
 void AppendJsonString(std::string& out, std::string_view text);
 

@@ -8,16 +8,19 @@ namespace hayate::text {
 
 Result<StopStrings> StopStrings::Create(std::vector<std::string> strings) {
   if (strings.size() > kMaxStrings) {
-    return InvalidField("stop", "has {} strings, the limit is {}", strings.size(), kMaxStrings);
+    return Error(ErrorCode::kInvalidArgument, "has {} strings, the limit is {}", strings.size(),
+                 kMaxStrings);
   }
   size_t total = 0;
   for (const std::string& text : strings) {
-    if (text.empty())
-      return InvalidField("stop", "has an empty string, which would match anywhere");
+    if (text.empty()) {
+      return Status(ErrorCode::kInvalidArgument, "has an empty string, which would match anywhere");
+    }
     total += text.size();
   }
   if (total > kMaxTotalBytes) {
-    return InvalidField("stop", "has {} bytes in all, the limit is {}", total, kMaxTotalBytes);
+    return Error(ErrorCode::kInvalidArgument, "has {} bytes in all, the limit is {}", total,
+                 kMaxTotalBytes);
   }
   StopStrings stops;
   stops.strings_ = std::move(strings);

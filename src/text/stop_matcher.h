@@ -21,7 +21,7 @@ class StopStrings {
   static constexpr size_t kMaxStrings = 256;
   static constexpr size_t kMaxTotalBytes = 64 * 1024;
 
-  // None of `strings` may be empty. Errors name the field "stop".
+  // None of `strings` may be empty. Errors say what the list has.
   static Result<StopStrings> Create(std::vector<std::string> strings);
 
   const std::vector<std::string>& strings() const { return strings_; }

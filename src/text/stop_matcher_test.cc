@@ -98,7 +98,7 @@ TEST(StopMatcher, FlushGivesAnUnfinishedStopString) {
 }
 
 TEST(StopStrings, RefusesEmptyAndOversizedSets) {
-  EXPECT_EQ(StopStrings::Create({"a", ""}).status().param(), "stop");
+  EXPECT_EQ(StopStrings::Create({"a", ""}).status().code(), ErrorCode::kInvalidArgument);
   EXPECT_FALSE(StopStrings::Create(std::vector<std::string>(257, "a")).ok());
   EXPECT_FALSE(StopStrings::Create({std::string(64 * 1024 + 1, 'a')}).ok());
 }

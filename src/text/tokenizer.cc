@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "text/detail/added_token_matcher.h"
 #include "text/detail/bpe.h"
+#include "text/detail/id_bound.h"
 #include "text/detail/normalizer.h"
 #include "text/detail/pre_tokenizer.h"
 #include "text/detail/utf8.h"
@@ -80,6 +81,7 @@ struct Tokenizer::Parts {
   std::vector<std::string> token_bytes;  // by id
   std::vector<bool> is_special;          // by id
   TokenTable token_by_bytes;
+  IdBound id_bound;
   std::optional<int32_t> bos_id;
   std::optional<int32_t> eos_id;
   std::vector<int32_t> prefix_ids;
@@ -133,6 +135,7 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::Create(TokenizerSpec spec) {
   };
   for (const AddedToken& token : spec.added_tokens) token_by_bytes.Insert(token.content, token.id);
   for (size_t id = 0; id < vocab_size; ++id) insert(static_cast<int32_t>(id));
+  const IdBound id_bound(spec, token_bytes);
 
   return std::shared_ptr<const Tokenizer>(new Tokenizer(std::unique_ptr<const Parts>(new Parts{
       .bpe = std::move(bpe),
@@ -144,6 +147,7 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::Create(TokenizerSpec spec) {
       .token_bytes = std::move(token_bytes),
       .is_special = std::move(is_special),
       .token_by_bytes = std::move(token_by_bytes),
+      .id_bound = id_bound,
       .bos_id = spec.bos_id,
       .eos_id = spec.eos_id,
       .prefix_ids = std::move(spec.prefix_ids),
@@ -191,6 +195,8 @@ Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, EncodeOpti
   if (add_bos_eos) ids.insert(ids.end(), parts_->suffix_ids.begin(), parts_->suffix_ids.end());
   return ids;
 }
+
+size_t Tokenizer::MinIds(std::string_view text) const { return parts_->id_bound.MinIds(text); }
 
 std::string Tokenizer::Decode(std::span<const int32_t> ids, SkipSpecial skip) const {
   const std::shared_ptr<const Tokenizer> unowned(std::shared_ptr<const Tokenizer>(), this);

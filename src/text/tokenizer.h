@@ -42,6 +42,10 @@ class Tokenizer {
   // `text` is UTF-8; anything else is kInvalidArgument with the offset of the first bad byte.
   Result<std::vector<int32_t>> Encode(std::string_view text, EncodeOptions options = {}) const;
 
+  // Encode gives no fewer ids than this, whatever its options; 0 where no bound is known. One pass
+  // over the bytes: a refusal that need not wait for Encode.
+  size_t MinIds(std::string_view text) const;
+
   // The whole text of `ids`. Bytes that are no UTF-8 become U+FFFD, one for each maximal run that
   // could have begun a character. Ids outside the vocabulary give nothing. See Detokenizer for
   // streams.

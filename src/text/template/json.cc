@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "base/error.h"
+#include "base/json_writer.h"
 #include "text/template/code_points.h"
 #include "text/template/comparison.h"
 #include "text/template/printing.h"
@@ -103,32 +104,9 @@ class JsonPrinter {
   void AppendUnit(uint32_t unit) { fmt::format_to(std::back_inserter(out), "\\u{:04x}", unit); }
 
   void AppendCharacter(char32_t c) {
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        return;
-      case '\\':
-        out += "\\\\";
-        return;
-      case '\n':
-        out += "\\n";
-        return;
-      case '\r':
-        out += "\\r";
-        return;
-      case '\t':
-        out += "\\t";
-        return;
-      case '\b':
-        out += "\\b";
-        return;
-      case '\f':
-        out += "\\f";
-        return;
-      default:
-        break;
-    }
-    if (c < 0x20 || (style_.ascii_only && c > 0x7E && c < 0x10000)) {
+    if (c < 0x20 || c == '"' || c == '\\') {
+      AppendJsonEscape(out, static_cast<char>(c));
+    } else if (style_.ascii_only && c > 0x7E && c < 0x10000) {
       AppendUnit(c);
     } else if (style_.ascii_only && c >= 0x10000) {
       AppendUnit(0xD800 + ((c - 0x10000) >> 10));
