@@ -5,6 +5,8 @@
 
 #include "base/check.h"
 #include "ops/sampling/sampling.h"
+#include "ops/sampling/sm90/device_sampler.h"
+#include "tensor/cuda_build.h"
 
 namespace hayate::ops {
 namespace {
@@ -55,12 +57,23 @@ SamplerKernel SamplerKernelFor(std::span<const SamplerRow> rows) {
   return greedy ? SamplerKernel::kGreedy : SamplerKernel::kAny;
 }
 
-void SampleRows(Stream, const SampleRowsArgs& args) {
+void SampleRows(Stream stream, const SampleRowsArgs& args) {
   DCHECK_LE(args.vocab_size, kMaxSamplerVocab);
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) {
+      return args.kernel == SamplerKernel::kGreedy ? sm90::SampleGreedyRows(stream, args)
+                                                   : sm90::SampleAnyRows(stream, args);
+    }
+  }
   SampleRowsReference(args);
 }
 
-void StartCounts(Stream, const StartCountsArgs& args) { StartCountsReference(args); }
+void StartCounts(Stream stream, const StartCountsArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::StartCounts(stream, args);
+  }
+  StartCountsReference(args);
+}
 
 void SampleRowsReference(const SampleRowsArgs& args) {
   std::vector<float> logits;

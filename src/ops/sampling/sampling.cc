@@ -7,7 +7,6 @@
 
 #include "base/align.h"
 #include "base/check.h"
-#include "base/rng.h"
 #include "ops/sampling/detail/mass.h"
 #include "ops/sampling/detail/sampler.h"
 
@@ -103,7 +102,7 @@ int32_t Sampler::Draw(const SamplingRow& row, std::span<const float> logits, flo
   logits_ = logits;
   highest_ = highest;
   inv_temperature_ = 1.0f / row.temperature;
-  least_ = static_cast<uint64_t>(std::ceil(double{row.min_p} * static_cast<double>(kFullMass)));
+  least_ = LeastMass(row.min_p);
   const size_t mark = workspace_.mark();
   const bool top_k = row.top_k > 0 && static_cast<size_t>(row.top_k) < logits.size();
   const int32_t token = top_k || row.top_p < 1.0f ? DrawFromBest(top_k) : DrawFromAll();
@@ -112,13 +111,6 @@ int32_t Sampler::Draw(const SamplingRow& row, std::span<const float> logits, flo
 }
 
 uint64_t Sampler::MassOf(float logit) const { return Mass((logit - highest_) * inv_temperature_); }
-
-// ⌊u · total / 2⁶⁴⌋
-uint64_t Sampler::RandomBelow(uint64_t total) const {
-  const auto random = Philox4x32(row_->seed, row_->position, 0);
-  const uint64_t u = uint64_t{random[0]} << 32 | random[1];
-  return static_cast<uint64_t>(static_cast<unsigned __int128>(u) * total >> 64);
-}
 
 int32_t Sampler::DrawFromAll() {
   const int64_t count = static_cast<int64_t>(logits_.size());
@@ -130,7 +122,7 @@ int32_t Sampler::DrawFromAll() {
                                 highest_, inv_temperature_, least_);
     total += sums[b];
   }
-  uint64_t left = RandomBelow(total);
+  uint64_t left = RandomBelow(row_->seed, row_->position, total);
   int64_t block = 0;
   while (left >= sums[block]) left -= sums[block++];
   for (int64_t i = block * kBlock;; ++i) {
@@ -153,7 +145,7 @@ int32_t Sampler::DrawFromBest(bool top_k) {
     size = CollectFrom(cutoff, keys);
   } else {
     total = kernels_.sum_mass(logits_.data(), count, highest_, inv_temperature_, 1);
-    size = CollectMass(TopPTarget(total), keys);
+    size = CollectMass(TopPTarget(row_->top_p, total), keys);
   }
   auto* candidates = workspace_.TakeArray<Candidate>(size);
   uint64_t collected = 0;
@@ -165,21 +157,17 @@ int32_t Sampler::DrawFromBest(bool top_k) {
   if (row_->top_p < 1.0f) {
     auto* sorted = workspace_.TakeArray<Candidate>(size);
     std::copy(candidates, candidates + size, sorted);
-    cutoff = TopPCutoff({sorted, static_cast<size_t>(size)}, TopPTarget(total));
+    cutoff = TopPCutoff({sorted, static_cast<size_t>(size)}, TopPTarget(row_->top_p, total));
   }
   const auto kept = [&](const Candidate& c) { return c.key >= cutoff && c.mass >= least_; };
   total = 0;
   for (int64_t i = 0; i < size; ++i) total += kept(candidates[i]) ? candidates[i].mass : 0;
-  uint64_t left = RandomBelow(total);
+  uint64_t left = RandomBelow(row_->seed, row_->position, total);
   for (int64_t i = 0;; ++i) {
     if (!kept(candidates[i])) continue;
     if (left < candidates[i].mass) return IdOf(candidates[i].key);
     left -= candidates[i].mass;
   }
-}
-
-uint64_t Sampler::TopPTarget(uint64_t total) const {
-  return static_cast<uint64_t>(std::ceil(double{row_->top_p} * static_cast<double>(total)));
 }
 
 // The keys from `cutoff` up, in order of id.
@@ -211,10 +199,7 @@ SamplingResult Score(const ScanKernels& kernels, std::span<const float> logits, 
                      int32_t token, int32_t num_top) {
   const int64_t count = static_cast<int64_t>(logits.size());
   const uint64_t total = kernels.sum_mass(logits.data(), count, highest, 1.0f, 1);
-  const double log_total = std::log(static_cast<double>(total) / static_cast<double>(kFullMass));
-  const auto logprob = [&](float logit) {
-    return static_cast<float>(double{logit - highest} - log_total);
-  };
+  const auto logprob = [&](float logit) { return LogProbability(logit, highest, total); };
   const float logit = logits[static_cast<size_t>(token)];
   SamplingResult result;
   result.token = token;

@@ -25,8 +25,6 @@ class Sampler {
   int64_t CollectFrom(uint64_t cutoff, uint64_t* keys) const;
   int64_t CollectMass(uint64_t target, uint64_t* keys) const;
   uint64_t MassOf(float logit) const;
-  uint64_t TopPTarget(uint64_t total) const;
-  uint64_t RandomBelow(uint64_t total) const;
 
   const ScanKernels& kernels_;
   Workspace& workspace_;
