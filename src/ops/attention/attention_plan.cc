@@ -11,48 +11,55 @@
 namespace hayate::ops {
 namespace {
 
-// Blocks of the decode kernel on one multiprocessor.
-constexpr int32_t kBlocksPerProcessor = 2;
 // kByPosition: a sequence is cut into at most so many pieces of at least so many pages.
 constexpr int32_t kMaxPieces = 16;
-constexpr int32_t kMinPiecePages = 8;
-// Shorter stretches than this are rounded up to whole rounds of a block's warps.
+constexpr int32_t kMinPiecePages = 16;
+// Stretches below kMaxRoundedPages are multiples of kRoundPages: shorter ones cost more in merging
+// than they win by spreading over more multiprocessors.
+constexpr int32_t kRoundPages = 2;
 constexpr int32_t kMaxRoundedPages = 16;
 
-int32_t NumBlocks(const AttentionPlanShape& shape) {
-  return kBlocksPerProcessor * shape.num_processors;
-}
-// Pages that the eight warps of a block attend at a time, 16 keys of bf16 or 32 of fp8 each.
-int32_t RoundPages(const AttentionPlanShape& shape) {
-  return shape.cache == DType::kF8E4M3 ? 4 : 2;
+// Two blocks of the decode kernel on a multiprocessor: one merges and stores while the other reads.
+int32_t NumBlocks(const AttentionPlanShape& shape) { return 2 * shape.num_processors; }
+// The kernels for 8 and for 16 queries sum in different orders. By position all items of a shape go
+// to one of them, whatever rows a step holds.
+int32_t QueriesPerItem(const AttentionPlanShape& shape) {
+  constexpr int32_t kNarrow = 8;
+  const bool narrow = shape.split == SplitRule::kByPosition && shape.group_size <= kNarrow;
+  return narrow ? kNarrow : kMaxDecodeQueries;
 }
 int32_t TokensPerItem(const AttentionPlanShape& shape) {
-  return kMaxDecodeQueries / shape.group_size;
+  return QueriesPerItem(shape) / shape.group_size;
 }
 
-// The prefill kernel takes whole groups and bf16; elsewhere decode items serve prefill too.
-bool HasPrefillKernel(const AttentionPlanShape&) { return false; }
+// The prefill kernel takes whole groups; elsewhere decode items serve prefill too.
+bool HasPrefillKernel(const AttentionPlanShape& shape) {
+  return (shape.head_dim == 64 || shape.head_dim == 128) && shape.group_offset == 0 &&
+         shape.num_q_heads == shape.num_kv_heads * shape.group_size;
+}
 
 bool IsDecode(const AttentionPlanShape& shape, int32_t num_tokens) {
   return !HasPrefillKernel(shape) || num_tokens <= TokensPerItem(shape);
 }
 
-int64_t MaxItems(const AttentionPlanShape& shape) {
+int64_t MaxItems(const AttentionPlanShape& shape, int32_t num_rows, int32_t num_tokens) {
   // Every row may end in an item that is not full; a block's quota cuts one item at most.
-  int64_t items = int64_t{shape.max_rows} * shape.num_kv_heads;
+  int64_t items = int64_t{num_rows} * shape.num_kv_heads;
   if (!HasPrefillKernel(shape)) {
-    items += int64_t{shape.max_tokens / TokensPerItem(shape)} * shape.num_kv_heads;
+    items += int64_t{num_tokens / TokensPerItem(shape)} * shape.num_kv_heads;
   }
   if (shape.split == SplitRule::kByPosition) return items * kMaxPieces;
   return items + NumBlocks(shape);
 }
 int64_t MaxSlots(const AttentionPlanShape& shape) {
-  if (shape.split == SplitRule::kByPosition) return MaxItems(shape);
+  if (shape.split == SplitRule::kByPosition) {
+    return MaxItems(shape, shape.max_rows, shape.max_tokens);
+  }
   return 2 * NumBlocks(shape);
 }
-int64_t MaxTiles(const AttentionPlanShape& shape) {
+int64_t MaxTiles(const AttentionPlanShape& shape, int32_t num_rows, int32_t num_tokens) {
   const int32_t tile_tokens = kPrefillQueries / shape.group_size;
-  return HasPrefillKernel(shape) ? shape.max_rows + shape.max_tokens / tile_tokens : 0;
+  return HasPrefillKernel(shape) ? num_rows + num_tokens / tile_tokens : 0;
 }
 int64_t SlotFloats(const AttentionPlanShape& shape) {
   return int64_t{kMaxDecodeQueries} * (shape.head_dim + 2);  // a weighted sum, its max and sum
@@ -71,9 +78,8 @@ class DecodePlanner {
   DecodePlanner(const AttentionPlanShape& shape, int64_t total_pages, int32_t* begin,
                 DecodeItem* items)
       : shape_(shape), total_(total_pages), begin_(begin), items_(items) {
-    const int32_t blocks = NumBlocks(shape), round = RoundPages(shape);
-    const int64_t quota = CeilDiv<int64_t>(total_, blocks);
-    if (quota < kMaxRoundedPages) rounded_quota_ = AlignUp<int64_t>(quota, round);
+    const int64_t quota = CeilDiv<int64_t>(total_, NumBlocks(shape));
+    if (quota < kMaxRoundedPages) rounded_quota_ = AlignUp<int64_t>(quota, kRoundPages);
     begin_[0] = 0;
   }
 
@@ -167,9 +173,9 @@ void PlanDecode(const AttentionPlanShape& shape, const HostRows& rows, int32_t* 
     }
   });
   const int32_t num_items = planner.Finish();
-  DCHECK_LE(num_items, MaxItems(shape));
   plan->num_decode_blocks = queries > 0 ? NumBlocks(shape) : 0;
   plan->decode_queries = queries <= 8 ? 8 : kMaxDecodeQueries;
+  if (shape.split == SplitRule::kByPosition) plan->decode_queries = QueriesPerItem(shape);
   plan->staged_bytes = BeginBytes(shape) + num_items * int64_t{sizeof(DecodeItem)};
 }
 
@@ -181,8 +187,13 @@ int32_t PlanPrefill(const AttentionPlanShape& shape, const HostRows& rows, Prefi
     const int32_t begin = rows.q_begin[r], tokens = rows.q_begin[r + 1] - begin;
     if (IsDecode(shape, tokens)) continue;
     for (int32_t i = 0; i < tokens; i += tile_tokens) {
-      tiles[count++] = {rows.table_row.empty() ? static_cast<int32_t>(r) : rows.table_row[r],
-                        begin + i, rows.kv_len[r] - tokens + i, std::min(tile_tokens, tokens - i)};
+      PrefillTile& tile = tiles[count++];
+      tile.table_row = rows.table_row.empty() ? static_cast<int32_t>(r) : rows.table_row[r];
+      tile.token = begin + i;
+      tile.position = rows.kv_len[r] - tokens + i;
+      tile.num_tokens = static_cast<uint16_t>(std::min(tile_tokens, tokens - i));
+      tile.tokens_after =
+          static_cast<uint16_t>(std::min(kMaxTokensAfter, tokens - i - tile.num_tokens));
     }
   }
   const auto keys = [&](const PrefillTile& tile) {
@@ -198,18 +209,20 @@ int32_t PlanPrefill(const AttentionPlanShape& shape, const HostRows& rows, Prefi
 
 bool CanPlan(const AttentionPlanShape& shape) {
   const int32_t d = shape.head_dim;
-  return shape.page_tokens == kPlanPage && shape.activations == DType::kBF16 &&
+  return shape.num_q_heads > 0 && shape.page_tokens == kPlanPage &&
+         shape.activations == DType::kBF16 &&
          (shape.cache == DType::kBF16 || shape.cache == DType::kF8E4M3) &&
          shape.group_size <= kMaxDecodeQueries &&
          (d == 64 || d == 80 || d == 96 || d == 128 || d == 256);
 }
 
-AttentionPlanBytes PlanBytes(const AttentionPlanShape& shape) {
-  if (!CanPlan(shape)) return {};
-  return {.staged = BeginBytes(shape) + MaxItems(shape) * int64_t{sizeof(DecodeItem)} +
-                    MaxTiles(shape) * int64_t{sizeof(PrefillTile)},
-          .scratch =
-              CounterBytes(shape) + MaxSlots(shape) * SlotFloats(shape) * int64_t{sizeof(float)}};
+int64_t PlanStagedBytes(const AttentionPlanShape& shape, int32_t num_rows, int32_t num_tokens) {
+  return BeginBytes(shape) + MaxItems(shape, num_rows, num_tokens) * int64_t{sizeof(DecodeItem)} +
+         MaxTiles(shape, num_rows, num_tokens) * int64_t{sizeof(PrefillTile)};
+}
+
+int64_t PlanScratchBytes(const AttentionPlanShape& shape) {
+  return CounterBytes(shape) + MaxSlots(shape) * SlotFloats(shape) * int64_t{sizeof(float)};
 }
 
 AttentionPlan PlanAttention(const AttentionPlanShape& shape, const HostRows& rows,
@@ -217,6 +230,7 @@ AttentionPlan PlanAttention(const AttentionPlanShape& shape, const HostRows& row
   DCHECK(CanPlan(shape));
   DCHECK_LE(rows.kv_len.size(), static_cast<size_t>(shape.max_rows));
   AttentionPlan plan;
+  plan.num_processors = shape.num_processors;
   PlanDecode(shape, rows, reinterpret_cast<int32_t*>(staged),
              reinterpret_cast<DecodeItem*>(staged + BeginBytes(shape)), &plan);
   plan.decode_begin = reinterpret_cast<const int32_t*>(device_staged);

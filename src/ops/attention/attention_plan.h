@@ -39,8 +39,12 @@ struct alignas(16) PrefillTile {
   int32_t table_row;
   int32_t token;
   int32_t position;  // of the first token
-  int32_t num_tokens;
+  uint16_t num_tokens;
+  // Tokens of the row that follow the tile, at most kMaxTokensAfter: keys past these were never
+  // written.
+  uint16_t tokens_after;
 };
+inline constexpr int32_t kMaxTokensAfter = 1024;
 
 enum class SplitRule : uint8_t {
   kBalanced,    // equal work for every block: where a sequence is cut depends on the batch
@@ -57,9 +61,9 @@ struct AttentionPlanShape {
   int32_t page_tokens = 0;
   DType activations = DType::kBF16;
   DType cache = DType::kBF16;
-  int32_t window = 0;  // the widest among the group's layers; 0 if one of them has none
-  int32_t max_rows = 0;
-  int32_t max_tokens = 0;
+  int32_t window = 0;            // the widest among the group's layers; 0 if one of them has none
+  int32_t max_rows = 0;          // of a step
+  int32_t max_tokens = 0;        // of a step
   int32_t num_processors = 132;  // streaming multiprocessors
   SplitRule split = SplitRule::kBalanced;
 };
@@ -67,11 +71,10 @@ struct AttentionPlanShape {
 // Whether the planned kernels serve the shape; SimpleAttention serves all.
 bool CanPlan(const AttentionPlanShape& shape);
 
-struct AttentionPlanBytes {
-  int64_t staged = 0;   // host and device: what PlanAttention writes, at most
-  int64_t scratch = 0;  // device: partial results and their counters. Zero it once at start-up.
-};
-AttentionPlanBytes PlanBytes(const AttentionPlanShape& shape);
+// What PlanAttention writes for a step of so many rows and tokens, at most.
+int64_t PlanStagedBytes(const AttentionPlanShape& shape, int32_t num_rows, int32_t num_tokens);
+// Device memory for partial results and their counters, shared by all layers. Zero it at start-up.
+int64_t PlanScratchBytes(const AttentionPlanShape& shape);
 
 // The host's arrays of a step. table_row as in AttentionRows, or empty.
 struct HostRows {

@@ -34,13 +34,14 @@ struct Planned {
 
 Planned Plan(const AttentionPlanShape& shape, const Rows& rows) {
   Planned planned;
-  const AttentionPlanBytes bytes = PlanBytes(shape);
-  planned.memory.resize(static_cast<size_t>(bytes.staged) + 16);
-  planned.scratch.resize(static_cast<size_t>(bytes.scratch));
+  const int64_t bytes =
+      PlanStagedBytes(shape, static_cast<int32_t>(rows.kv_len.size()), rows.q_begin.back());
+  planned.memory.resize(static_cast<size_t>(bytes) + 16);
+  planned.scratch.resize(static_cast<size_t>(PlanScratchBytes(shape)));
   auto* staged = reinterpret_cast<std::byte*>(
       AlignUp(reinterpret_cast<uintptr_t>(planned.memory.data()), uintptr_t{16}));
   planned.plan = PlanAttention(shape, rows.view(), staged, staged, planned.scratch.data());
-  EXPECT_LE(planned.plan.staged_bytes, bytes.staged);
+  EXPECT_LE(planned.plan.staged_bytes, bytes);
   return planned;
 }
 
@@ -127,7 +128,7 @@ TEST(AttentionPlanTest, PiecesOfARowAndHeadFillSlotsOfTheirOwn) {
   for (const AttentionPlanShape& shape : Shapes()) {
     for (uint64_t seed = 0; seed < 8; ++seed) {
       const std::vector<DecodeItem> items = Plan(shape, RandomRows(seed)).items();
-      const int64_t slots = PlanBytes(shape).scratch / (4 * (16 * (shape.head_dim + 2) + 1));
+      const int64_t slots = PlanScratchBytes(shape) / (4 * (16 * (shape.head_dim + 2) + 1));
       int32_t next_slot = 0;
       for (size_t i = 0; i < items.size();) {
         if (items[i].partial < 0) {
@@ -188,7 +189,7 @@ TEST(AttentionPlanTest, ByPositionASequenceIsCutAlikeInAnyBatch) {
 TEST(AttentionPlanTest, DecodeGridsAndAddressesDoNotDependOnLengths) {
   const AttentionPlanShape shape = Shape8B();
   alignas(16) static std::byte device[16];
-  std::vector<std::byte> staged(static_cast<size_t>(PlanBytes(shape).staged));
+  std::vector<std::byte> staged(static_cast<size_t>(PlanStagedBytes(shape, 5, 5)));
   AttentionPlan first;
   for (const int32_t length : {0, 1, 100, 30000}) {
     Rows rows;

@@ -45,6 +45,7 @@ struct PrefillTile;
 // What PlanAttention (attention_plan.h) made of a step's rows, for CUDA. Device memory.
 struct AttentionPlan {
   int64_t staged_bytes = 0;
+  int32_t num_processors = 0;
   int32_t num_decode_blocks = 0;
   int32_t decode_queries = 0;             // at most, of an item: 8 or 16
   const int32_t* decode_begin = nullptr;  // [num_decode_blocks + 1] into decode_items

@@ -9,6 +9,7 @@
 
 #include "base/align.h"
 #include "base/rng.h"
+#include "ops/attention/attention_plan.h"
 #include "ops/attention/kernels.h"
 #include "ops/attention/kv_layout.h"
 #include "ops/attention/rope_kv_write.h"
@@ -116,15 +117,18 @@ class Step {
         if (used) free.erase(free.begin() + static_cast<ptrdiff_t>(pick));
       }
     }
-    q_ = Normal(tokens() * config.num_heads * config.head_dim, config.activations);
-    int64_t history = 0;
-    for (const Row& row : rows_) history += row.end;
-    k_ = Normal(history * kv_width(), config.activations);
-    v_ = Normal(history * kv_width(), config.activations);
-    if (config.sinks) sinks_ = Normal(config.num_heads, DType::kF32);
+    if (config.sinks) AppendNormal(config.num_heads, DType::kF32, &sinks_);
+    for (const Row& row : rows_) {
+      // A row's numbers do not depend on the rows after it.
+      rng_ = Rng(seed * 1000 + q_.size());
+      AppendNormal((row.end - row.begin) * q_width(), config.activations, &q_);
+      AppendNormal(row.end * kv_width(), config.activations, &k_);
+      AppendNormal(row.end * kv_width(), config.activations, &v_);
+    }
   }
 
   int64_t tokens() const { return q_begin_.back(); }
+  int64_t q_width() const { return int64_t{config_.num_heads} * config_.head_dim; }
   int64_t kv_width() const { return int64_t{config_.num_kv_heads} * config_.head_dim; }
   int64_t page_bytes(DType dtype) const {
     return KvLayerPageBytes(dtype, config_.page_tokens, config_.num_kv_heads, config_.head_dim);
@@ -183,7 +187,7 @@ class Step {
     const Shape shape{tokens(), config_.num_heads, config_.head_dim};
     return {.out = {out, dtype, shape},
             .q = {q, dtype, shape},
-            .q_row_stride = int64_t{config_.num_heads} * config_.head_dim,
+            .q_row_stride = q_width(),
             .rows = rows,
             .cache = cache,
             .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
@@ -194,6 +198,21 @@ class Step {
             .sinks = config_.sinks ? sinks : nullptr};
   }
 
+  AttentionPlanShape PlanShape(SplitRule split) const {
+    return {.num_q_heads = config_.num_heads,
+            .num_kv_heads = config_.num_kv_heads,
+            .group_size = config_.group_size,
+            .group_offset = config_.group_offset,
+            .head_dim = config_.head_dim,
+            .page_tokens = config_.page_tokens,
+            .activations = config_.activations,
+            .cache = config_.cache,
+            .window = config_.window,
+            .max_rows = static_cast<int32_t>(rows_.size()),
+            .max_tokens = static_cast<int32_t>(tokens()),
+            .split = split};
+  }
+
   const Config config_;
   const std::vector<Row> rows_;
   Rng rng_;
@@ -202,10 +221,8 @@ class Step {
   std::vector<float> q_, k_, v_, sinks_;
 
  private:
-  std::vector<float> Normal(int64_t count, DType dtype) {
-    std::vector<float> data(static_cast<size_t>(count));
-    for (float& value : data) value = Rounded(dtype, rng_.NextNormal() * 1.5f);
-    return data;
+  void AppendNormal(int64_t count, DType dtype, std::vector<float>* to) {
+    for (int64_t i = 0; i < count; ++i) to->push_back(Rounded(dtype, rng_.NextNormal() * 1.5f));
   }
 };
 
@@ -276,6 +293,34 @@ class AttentionGpuTest : public testing::Test {
     return pool;
   }
 
+  // The plan's staged arrays and scratch on the device, and rows that carry it.
+  struct PlannedRows {
+    Buffer staged, scratch;
+    AttentionPlan plan;
+  };
+  PlannedRows Plan(const Step& step, SplitRule split) {
+    const AttentionPlanShape shape = step.PlanShape(split);
+    const int64_t bytes = PlanStagedBytes(shape, shape.max_rows, shape.max_tokens);
+    PlannedRows planned;
+    std::vector<std::byte> host(static_cast<size_t>(bytes));
+    planned.scratch = ToDevice(
+        std::vector<std::byte>(static_cast<size_t>(PlanScratchBytes(shape)), std::byte{0}));
+    planned.staged = Poisoned(bytes);
+    planned.plan = PlanAttention(shape, {step.q_begin_, step.kv_len_, {}}, host.data(),
+                                 planned.staged.data(), planned.scratch.data());
+    device_->Upload(planned.staged.data(), host.data(),
+                    static_cast<size_t>(planned.plan.staged_bytes));
+    return planned;
+  }
+  std::vector<float> RunPlanned(const Step& step, SplitRule split) {
+    const PlannedRows planned = Plan(step, split);
+    return Run(step, [&](PagedAttentionArgs args) {
+      args.rows.plan = planned.plan;
+      sm90::PagedAttention(stream_, args);  // leaves the counters as it found them
+      sm90::PagedAttention(stream_, args);
+    });
+  }
+
   // The step's attention on the device, by the kernel that `attend` launches.
   template <typename Attend>
   std::vector<float> Run(const Step& step, const Attend& attend) {
@@ -325,6 +370,41 @@ TEST_F(AttentionGpuTest, TheSimpleKernelMatchesTheDefinition) {
     const auto out =
         Run(step, [&](const PagedAttentionArgs& args) { sm90::SimpleAttention(stream_, args); });
     EXPECT_LT(RelativeError(out, step.Reference()), Tolerance(config)) << config.ToString();
+  }
+}
+
+TEST_F(AttentionGpuTest, ThePlannedKernelsMatchTheDefinition) {
+  uint64_t seed = 100;
+  for (const Config& config : Configs()) {
+    for (const SplitRule split : {SplitRule::kBalanced, SplitRule::kByPosition}) {
+      const Step step(config,
+                      {{129, 130},
+                       {0, 1},
+                       {0, 33},
+                       {5, 5},
+                       {31, 64},
+                       {1299, 1300},
+                       {0, 300},
+                       {700, 703},
+                       {63, 64}},
+                      ++seed);
+      if (!CanPlan(step.PlanShape(split))) continue;
+      EXPECT_LT(RelativeError(RunPlanned(step, split), step.Reference()), Tolerance(config))
+          << config.ToString();
+    }
+  }
+}
+
+TEST_F(AttentionGpuTest, ByPositionARowsBitsDoNotDependOnItsNeighbours) {
+  for (const DType cache : {DType::kBF16, DType::kF8E4M3}) {
+    const Config config{.cache = cache};
+    const auto bits = [&](std::vector<Row> rows) {
+      const Step step(config, std::move(rows), 5);
+      std::vector<float> out = RunPlanned(step, SplitRule::kByPosition);
+      out.resize(static_cast<size_t>(config.num_heads * config.head_dim));
+      return out;
+    };
+    EXPECT_EQ(bits({{2999, 3000}}), bits({{2999, 3000}, {0, 100}, {4000, 4001}}));
   }
 }
 

@@ -1,15 +1,16 @@
 #pragma once
-// Decode attention over a planned step: a block of eight warps walks its items (attention_plan.h).
+// Decode attention over a planned step: a block of four warps walks its items (attention_plan.h).
 // The warps take the item's tiles of keys in turn, each with its own online softmax and no
 // synchronisation; at the item's end they are merged through shared memory. A stretch that is not
 // the whole leaves a partial result, and the block that ends last for a (row, kv head) merges those
 // in order.
 //
-//   order     a tile belongs to warp (tile − first tile of the item) mod 8; warps and pieces are
+//   order     a tile belongs to warp (tile − first tile of the item) mod 4; warps and pieces are
 //             merged in ascending order. With SplitRule::kByPosition nothing depends on the batch.
 //   traffic   2 · D elements a key and kv head, once; partials 4 · (D + 2) bytes a query and piece
-//   in flight up to 8 KB a warp: keys of the next tile are asked for as soon as the products with
-//             the current ones are issued, and the values likewise
+//   in flight up to 16 KB a warp: keys of the next tile are asked for as soon as the products with
+//             the current ones are issued, and the values likewise; at an item's end those of the
+//             next item, so that merging and storing hide behind them
 
 #include "ops/attention/attention_plan.h"
 #include "ops/attention/sm90/decode_tile.cuh"
@@ -18,7 +19,7 @@
 
 namespace hayate::ops::sm90 {
 
-inline constexpr int kDecodeWarps = 8;
+inline constexpr int kDecodeWarps = 4;
 inline constexpr float kLog2E = 1.4426950408889634f;
 
 struct DecodeParams {
@@ -50,6 +51,7 @@ struct ItemQueries {
 template <typename S>
 struct DecodeShared {
   static constexpr int kQueries = 8 * S::kTiles;
+  DecodeItem items[3];  // item i in place i mod 3: the current one and two ahead
   uint2 queries[S::kTiles * S::kSteps * 32];  // operands, see KeyTile::Scores
   float max[kDecodeWarps][kQueries];          // of scores times log₂ e
   float sum[kDecodeWarps][kQueries];
@@ -58,28 +60,44 @@ struct DecodeShared {
   alignas(16) float o[kDecodeWarps][kQueries][S::kD + 4];
 };
 
-// All queries of the item as operands; missing ones are zero.
+// This thread's part of an item's queries as operands; missing ones are zero.
 template <typename S>
-__device__ void StageQueries(const DecodeParams& params, const DecodeItem& item,
-                             const ItemQueries& queries, DecodeShared<S>* shared) {
-  for (int i = threadIdx.x; i < S::kTiles * S::kSteps * 32; i += 32 * kDecodeWarps) {
-    const int lane = i % 32, step = i / 32 % S::kSteps, n = i / 32 / S::kSteps * 8 + lane / 4;
-    const int chunk = 4 * (step / S::kStepsPerLoad) + lane % 4;
-    uint2 operand = make_uint2(0, 0);
-    if (n < queries.count && chunk < S::kChunks) {
+struct StagedQueries {
+  static constexpr int kThreads = 32 * kDecodeWarps, kOperands = S::kTiles * S::kSteps * 32;
+  static constexpr int kPerThread = CeilDiv(kOperands, kThreads);
+  uint2 x[kPerThread];
+
+  __device__ __forceinline__ void Load(const DecodeParams& params, const DecodeItem& item) {
+    const ItemQueries queries(params, item);
+#pragma unroll
+    for (int i = 0; i < kPerThread; ++i) {
+      const int index = threadIdx.x + i * kThreads, lane = index % 32;
+      const int step = index / 32 % S::kSteps, n = index / 32 / S::kSteps * 8 + lane / 4;
+      const int chunk = 4 * (step / S::kStepsPerLoad) + lane % 4;
+      x[i] = make_uint2(0, 0);
+      if (n >= queries.count || chunk >= S::kChunks) continue;
       const int feature = chunk * S::kChunk + 4 * (step % S::kStepsPerLoad);
-      operand = *reinterpret_cast<const uint2*>(
-          params.q + (item.token + queries.Token(n)) * params.q_row_stride +
-          int64_t{queries.Head(n)} * S::kD + feature);
-      if constexpr (std::is_same_v<typename S::Operand, __half>) {
-        const auto* x = reinterpret_cast<const __nv_bfloat16*>(&operand);
-        operand = make_uint2(Packed(ToFloat(x[0]), ToFloat(x[1]), __half{}),
-                             Packed(ToFloat(x[2]), ToFloat(x[3]), __half{}));
-      }
+      x[i] = *reinterpret_cast<const uint2*>(params.q +
+                                             (item.token + queries.Token(n)) * params.q_row_stride +
+                                             int64_t{queries.Head(n)} * S::kD + feature);
     }
-    shared->queries[i] = operand;
   }
-}
+
+  __device__ __forceinline__ void Store(uint2* operands) const {
+#pragma unroll
+    for (int i = 0; i < kPerThread; ++i) {
+      const int index = threadIdx.x + i * kThreads;
+      if (kOperands % kThreads != 0 && index >= kOperands) continue;
+      uint2 operand = x[i];
+      if constexpr (std::is_same_v<typename S::Operand, __half>) {
+        const auto* pair = reinterpret_cast<const __nv_bfloat16*>(&operand);
+        operand = make_uint2(Packed(ToFloat(pair[0]), ToFloat(pair[1]), __half{}),
+                             Packed(ToFloat(pair[2]), ToFloat(pair[3]), __half{}));
+      }
+      operands[index] = operand;
+    }
+  }
+};
 
 // A warp's state of the queries 8n + 2j + e, e in {0, 1}.
 template <typename S>
@@ -107,8 +125,8 @@ using TileScores = float[S::kSubtiles][S::kTiles][4];
 // The unseen scores become −∞. Few tiles need this: the last ones, and the first ones of a window.
 template <typename S>
 __device__ __forceinline__ void Mask(const DecodeParams& params, const DecodeItem& item,
-                                     const ItemQueries& queries, int32_t first_key,
-                                     TileScores<S>& s) {
+                                     int32_t first_key, TileScores<S>& s) {
+  const ItemQueries queries(params, item);
   const int32_t lane_key = first_key + threadIdx.x % 32 / 4;
 #pragma unroll
   for (int n = 0; n < S::kTiles; ++n) {
@@ -129,6 +147,12 @@ __device__ __forceinline__ void Mask(const DecodeParams& params, const DecodeIte
   }
 }
 
+// c · tanh(x · scale / c) · log₂ e, with tanh(y) = 1 − 2 / (e^2y + 1).
+__device__ __forceinline__ float Capped(float x, float scale, float cap) {
+  const float e = Exp2(x * (2.0f * kLog2E * scale / cap));
+  return cap * kLog2E * (1.0f - __fdividef(2.0f, e + 1.0f));
+}
+
 // Scores to base-2 logits.
 template <typename S>
 __device__ __forceinline__ void Scale(const DecodeParams& params, TileScores<S>& s) {
@@ -140,11 +164,7 @@ __device__ __forceinline__ void Scale(const DecodeParams& params, TileScores<S>&
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         float& x = s[u][n][e];
-        if (params.soft_cap > 0.0f) {
-          x = params.soft_cap * kLog2E * tanhf(x * params.scale / params.soft_cap);
-        } else {
-          x *= scale;
-        }
+        x = params.soft_cap > 0.0f ? Capped(x, params.scale, params.soft_cap) : x * scale;
       }
     }
   }
@@ -197,53 +217,82 @@ __device__ __forceinline__ void Softmax(TileScores<S>& s, WarpState<S>* state,
   }
 }
 
-// One warp's share of the item's tiles.
+// A warp's walk over its share of an item's tiles. Between Start and Attend the first tile's loads
+// are under way.
 template <typename S>
-__device__ __forceinline__ void AttendTiles(const DecodeParams& params,
-                                            const PagedCache<typename S::Cache>& cache,
-                                            const DecodeItem& item, const ItemQueries& queries,
-                                            const uint2* operands, WarpState<S>* state) {
-  constexpr int kTilesPerPage = kPlanPage / S::kKeys;
-  const int32_t* pages = params.page_table + int64_t{item.table_row} * params.page_table_stride;
-  const int32_t last_key = item.position + item.num_tokens - 1;
-  const int32_t end = min(item.page_end * kTilesPerPage, last_key / S::kKeys + 1);
-  // Keys that every query of the item sees.
-  const int32_t all_begin = params.window > 0 ? last_key - params.window + 1 : 0;
-  const int32_t all_end = item.position + 1;
-  int32_t tile = item.page_begin * kTilesPerPage + threadIdx.x / 32;
-  if (tile >= end) return;
-
-  const auto keys_at = [&](int32_t page, int32_t t) {
-    return cache.Keys(page, item.kv_head) + t % kTilesPerPage * S::kKeys * S::kD;
-  };
-  const auto values_at = [&](int32_t page, int32_t t) {
-    return cache.Values(page, item.kv_head) + t % kTilesPerPage * S::kKeys * S::kD;
-  };
+struct TileWalk {
+  static constexpr int kTilesPerPage = kPlanPage / S::kKeys;
   KeyTile<S> keys;
   ValueTile<S> values;
-  const int32_t page = pages[tile / kTilesPerPage];
-  keys.Load(keys_at(page, tile));
-  values.Load(values_at(page, tile));
-  int32_t next_page = pages[min(tile + kDecodeWarps, end - 1) / kTilesPerPage];
-  while (true) {
-    const int32_t next = tile + kDecodeWarps;
-    TileScores<S> s;
-    keys.Scores(operands, s);
-    if (next < end) keys.Load(keys_at(next_page, next));
-    Scale<S>(params, s);
-    if (tile * S::kKeys < all_begin || (tile + 1) * S::kKeys > all_end) {
-      Mask<S>(params, item, queries, tile * S::kKeys, s);
-    }
-    uint32_t p[S::kSubtiles][S::kTiles][2];
-    Softmax<S>(s, state, p);
-    if (tile == last_key / S::kKeys) values.ZeroFrom(last_key % S::kKeys + 1);
-    values.Add(p, state->o);
-    if (next >= end) return;
-    values.Load(values_at(next_page, next));
-    next_page = pages[min(next + kDecodeWarps, end - 1) / kTilesPerPage];
-    tile = next;
+  int32_t tile, end, next_page;
+
+  static __device__ __forceinline__ const int32_t* PagesOf(const DecodeParams& params,
+                                                           const DecodeItem& item) {
+    return params.page_table + int64_t{item.table_row} * params.page_table_stride;
   }
-}
+  static __device__ __forceinline__ int32_t FirstTile(const DecodeItem& item) {
+    return item.page_begin * kTilesPerPage + threadIdx.x / 32;
+  }
+  static __device__ __forceinline__ int32_t LastKey(const DecodeItem& item) {
+    return item.position + item.num_tokens - 1;
+  }
+  // One behind the item's last tile.
+  static __device__ __forceinline__ int32_t EndTile(const DecodeItem& item) {
+    return min(item.page_end * kTilesPerPage, LastKey(item) / S::kKeys + 1);
+  }
+
+  // The page of the warp's first tile; 0 where it has none.
+  static __device__ __forceinline__ int32_t FirstPage(const DecodeParams& params,
+                                                      const DecodeItem& item) {
+    const int32_t first = FirstTile(item);
+    return first < EndTile(item) ? PagesOf(params, item)[first / kTilesPerPage] : 0;
+  }
+
+  __device__ __forceinline__ void Start(const DecodeParams& params,
+                                        const PagedCache<typename S::Cache>& cache,
+                                        const DecodeItem& item, int32_t first_page) {
+    tile = FirstTile(item);
+    end = EndTile(item);
+    if (tile >= end) return;
+    keys.Load(cache.Keys(first_page, item.kv_head) + OffsetInPage(tile));
+    values.Load(cache.Values(first_page, item.kv_head) + OffsetInPage(tile));
+    next_page = PagesOf(params, item)[min(tile + kDecodeWarps, end - 1) / kTilesPerPage];
+  }
+
+  // Elements from a page's first key of the head to the tile's.
+  static __device__ __forceinline__ int32_t OffsetInPage(int32_t t) {
+    return t % kTilesPerPage * S::kKeys * S::kD;
+  }
+
+  __device__ __forceinline__ void Attend(const DecodeParams& params,
+                                         const PagedCache<typename S::Cache>& cache,
+                                         const DecodeItem& item, const uint2* operands,
+                                         WarpState<S>* state) {
+    if (tile >= end) return;
+    const int32_t last_key = LastKey(item);
+    // Keys that every query of the item sees.
+    const int32_t all_begin = params.window > 0 ? last_key - params.window + 1 : 0;
+    const int32_t all_end = item.position + 1;
+    while (true) {
+      const int32_t next = tile + kDecodeWarps;
+      TileScores<S> s;
+      keys.Scores(operands, s);
+      if (next < end) keys.Load(cache.Keys(next_page, item.kv_head) + OffsetInPage(next));
+      Scale<S>(params, s);
+      if (tile * S::kKeys < all_begin || (tile + 1) * S::kKeys > all_end) {
+        Mask<S>(params, item, tile * S::kKeys, s);
+        if ((tile + 1) * S::kKeys > last_key) values.ZeroFrom(last_key + 1 - tile * S::kKeys);
+      }
+      uint32_t p[S::kSubtiles][S::kTiles][2];
+      Softmax<S>(s, state, p);
+      values.Add(p, state->o);
+      if (next >= end) return;
+      values.Load(cache.Values(next_page, item.kv_head) + OffsetInPage(next));
+      next_page = PagesOf(params, item)[min(next + kDecodeWarps, end - 1) / kTilesPerPage];
+      tile = next;
+    }
+  }
+};
 
 // A warp's state into shared memory.
 template <typename S>
@@ -363,19 +412,12 @@ __device__ bool IsLastPiece(const DecodeParams& params, const DecodeItem& item,
   return shared->last;
 }
 
+// The warps' states merged and stored: the output, or a partial result, or, if it is the last piece
+// of its (row, kv head) to end, the merged output of all pieces.
 template <typename S>
-__device__ void AttendItem(const DecodeParams& params, const PagedCache<typename S::Cache>& cache,
-                           const DecodeItem& item, DecodeShared<S>* shared) {
+__device__ __forceinline__ void FinishItem(const DecodeParams& params, const DecodeItem& item,
+                                           DecodeShared<S>* shared) {
   const ItemQueries queries(params, item);
-  if (queries.count <= 0) return;
-  StageQueries<S>(params, item, queries, shared);
-  __syncthreads();
-  {
-    WarpState<S> state;
-    AttendTiles<S>(params, cache, item, queries, shared->queries, &state);
-    Leave<S>(state, shared);
-  }
-  __syncthreads();
   for (int i = threadIdx.x; i < queries.count * (S::kD / 4); i += 32 * kDecodeWarps) {
     const int n = i / (S::kD / 4), feature = i % (S::kD / 4) * 4;
     Part part;
@@ -397,21 +439,59 @@ __device__ void AttendItem(const DecodeParams& params, const PagedCache<typename
   }
 }
 
-template <typename S>
-constexpr int DecodeBlocksPerProcessor() {
-  return S::kTiles == 1 && S::kD <= 128 ? 2 : 1;
+// Half of an item for each of the first two threads.
+__device__ __forceinline__ uint4 LoadItemHalf(const DecodeParams& params, int32_t index) {
+  const auto* halves = reinterpret_cast<const uint4*>(params.plan.decode_items + index);
+  return threadIdx.x < 2 ? halves[threadIdx.x] : make_uint4(0, 0, 0, 0);
+}
+__device__ __forceinline__ void StoreItemHalf(const uint4& half, DecodeItem* item) {
+  if (threadIdx.x < 2) reinterpret_cast<uint4*>(item)[threadIdx.x] = half;
 }
 
 template <typename S>
-__global__ __launch_bounds__(32 * kDecodeWarps, DecodeBlocksPerProcessor<S>()) void DecodeKernel(
-    const DecodeParams params, const PagedCache<typename S::Cache> cache) {
+__global__ __launch_bounds__(32 * kDecodeWarps,
+                             1) void DecodeKernel(const DecodeParams params,
+                                                  const PagedCache<typename S::Cache> cache) {
   extern __shared__ __align__(16) std::byte shared_bytes[];
   auto* shared = reinterpret_cast<DecodeShared<S>*>(shared_bytes);
+  // The plan came with a copy, not from a launch: it may be read while earlier launches still run.
+  const int32_t begin = params.plan.decode_begin[blockIdx.x];
+  const int32_t count = params.plan.decode_begin[blockIdx.x + 1] - begin;
+  for (int i = 0; i < min(2, count); ++i) {
+    StoreItemHalf(LoadItemHalf(params, begin + i), &shared->items[i]);
+  }
+  __syncthreads();
   WaitForPriorLaunches();
   AllowNextLaunch();
-  const int32_t end = params.plan.decode_begin[blockIdx.x + 1];
-  for (int32_t i = params.plan.decode_begin[blockIdx.x]; i < end; ++i) {
-    AttendItem<S>(params, cache, params.plan.decode_items[i], shared);
+  if (count == 0) return;
+
+  TileWalk<S> walk;
+  StagedQueries<S> queries;
+  walk.Start(params, cache, shared->items[0], TileWalk<S>::FirstPage(params, shared->items[0]));
+  queries.Load(params, shared->items[0]);
+  queries.Store(shared->queries);
+  __syncthreads();
+  for (int32_t i = 0; i < count; ++i) {
+    const DecodeItem& item = shared->items[i % 3];
+    const DecodeItem& next = shared->items[(i + 1) % 3];
+    const bool more = i + 1 < count;
+    const int32_t next_page = more ? TileWalk<S>::FirstPage(params, next) : 0;
+    uint4 half;
+    {
+      WarpState<S> state;
+      walk.Attend(params, cache, item, shared->queries, &state);
+      if (more) {
+        walk.Start(params, cache, next, next_page);
+        queries.Load(params, next);
+      }
+      if (i + 2 < count) half = LoadItemHalf(params, begin + i + 2);
+      Leave<S>(state, shared);
+    }
+    __syncthreads();
+    FinishItem<S>(params, item, shared);
+    if (!more) return;
+    queries.Store(shared->queries);
+    if (i + 2 < count) StoreItemHalf(half, &shared->items[(i + 2) % 3]);
     __syncthreads();
   }
 }

@@ -26,14 +26,16 @@ struct DecodeShape {
   // What the products multiply: bf16, and fp16 for e4m3 caches, which it holds exactly.
   using Operand = std::conditional_t<sizeof(TCache) == 1, __half, __nv_bfloat16>;
   static constexpr int kD = kHeadDim;
-  static constexpr int kTiles = kQueryTiles;                     // of 8 queries
-  static constexpr int kChunk = 16 / sizeof(TCache);             // elements of a load
-  static constexpr int kChunks = kHeadDim / kChunk;              // of a key
-  static constexpr int kKeyLoads = CeilDiv(kChunks, 4);          // a lane and key
-  static constexpr int kValueLoads = CeilDiv(kChunks, 8);        // a lane and value
-  static constexpr int kSubtiles = sizeof(TCache) == 1 ? 2 : 1;  // of 16 keys
-  static constexpr int kKeys = 16 * kSubtiles;                   // 4 KB of keys at D = 128
-  static constexpr int kStepsPerLoad = kChunk / 4;               // 16-feature steps of a score
+  static constexpr int kTiles = kQueryTiles;               // of 8 queries
+  static constexpr int kChunk = 16 / sizeof(TCache);       // elements of a load
+  static constexpr int kChunks = kHeadDim / kChunk;        // of a key
+  static constexpr int kKeyLoads = CeilDiv(kChunks, 4);    // a lane and key
+  static constexpr int kValueLoads = CeilDiv(kChunks, 8);  // a lane and value
+  // Subtiles of 16 keys: what 255 registers hold next to the output.
+  static constexpr int kSubtiles =
+      (kQueryTiles == 1 && kHeadDim <= 128 ? 2 : 1) * (2 / sizeof(TCache));
+  static constexpr int kKeys = 16 * kSubtiles;
+  static constexpr int kStepsPerLoad = kChunk / 4;  // 16-feature steps of a score
   static constexpr int kSteps = kKeyLoads * kStepsPerLoad;
   static constexpr int kRowTilesPerLoad = kChunk / 2;  // 16-feature tiles of an output
   static constexpr int kRowTiles = kValueLoads * kRowTilesPerLoad;

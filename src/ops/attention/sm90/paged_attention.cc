@@ -1,6 +1,7 @@
 #include "ops/attention/attention_plan.h"
 #include "ops/attention/sm90/decode_attention.h"
 #include "ops/attention/sm90/launch.h"
+#include "ops/attention/sm90/prefill_attention.h"
 
 namespace hayate::ops::sm90 {
 namespace {
@@ -28,6 +29,9 @@ void PagedAttention(Stream stream, const PagedAttentionArgs& args) {
   const AttentionPlan& plan = args.rows.plan;
   if (plan.decode_begin == nullptr) return SimpleAttention(stream, args);
   if (plan.num_decode_blocks > 0) DecodeAttention(stream, args);
+  if (plan.num_prefill_tiles == 0) return;
+  if (args.cache.dtype == DType::kBF16) return PrefillAttentionBf16(stream, args);
+  PrefillAttentionE4M3(stream, args);
 }
 
 }  // namespace hayate::ops::sm90

@@ -1,0 +1,85 @@
+#pragma once
+// What the roles of the prefill kernel share: tiles, shared memory, the order of work.
+
+#include "ops/attention/attention_plan.h"
+#include "ops/attention/sm90/numbers.cuh"
+#include "ops/detail/sm90/mbarrier.cuh"
+
+namespace hayate::ops::sm90 {
+
+inline constexpr int kBlockM = kPrefillQueries;
+inline constexpr int kBlockN = 128;
+inline constexpr int kBlockPages = kBlockN / kPlanPage;
+inline constexpr int kStages = 2;
+inline constexpr int kConsumers = 2;  // warpgroups
+inline constexpr int kThreads = 128 * (1 + kConsumers);
+inline constexpr int kHalf = 64;  // elements of a swizzled row of 128 bytes
+using Bf16 = __nv_bfloat16;
+
+struct PrefillParams {
+  Bf16* out;  // [T, Hq, D]
+  const PrefillTile* tiles;
+  int32_t num_tiles, num_kv_heads, num_q_heads, group_size;
+  const int32_t* page_table;
+  int32_t page_table_stride, window;
+  float scale, soft_cap;
+  const float* sinks;
+};
+
+// Shared memory. Operands lie as halves of 64 features: rows of 128 bytes, swizzled.
+template <int kD>
+struct PrefillShared {
+  static constexpr int kHalves = kD / kHalf;
+  alignas(1024) Bf16 q[kHalves][kBlockM][kHalf];
+  Bf16 k[kStages][kHalves][kBlockN][kHalf];
+  Bf16 v[kStages][kHalves][kBlockN][kHalf];
+  Bf16 out[kBlockM][kD];  // 16-byte chunks permuted within a row
+  Barrier q_full, q_empty, k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
+  // What the copy engine brought that still has to be worked on: values that need zeros behind the
+  // last key, or blocks of e4m3.
+  Barrier raw_full[kStages], raw_empty[kStages];
+};
+
+// An e4m3 cache: its blocks as they are, on their way to `k` and `v`.
+template <typename TCache, int kD>
+struct PrefillSharedOf : PrefillShared<kD> {
+  alignas(128) TCache raw[kStages][kBlockN][kD];
+};
+template <int kD>
+struct PrefillSharedOf<Bf16, kD> : PrefillShared<kD> {};
+
+// What one tile attends.
+struct PrefillWork {
+  PrefillTile tile;
+  int32_t kv_head;
+  int32_t first_key, end_key;      // visible to some query: [first_key, end_key)
+  int32_t first_block, end_block;  // of kBlockN keys
+  int32_t written_end;             // no key from here on to end_block was ever written
+
+  __device__ PrefillWork(const PrefillParams& params, int32_t index)
+      : tile(params.tiles[index / params.num_kv_heads]), kv_head(index % params.num_kv_heads) {
+    first_key = params.window > 0 ? max(0, tile.position - params.window + 1) : 0;
+    end_key = tile.position + tile.num_tokens;
+    written_end = end_key + tile.tokens_after;
+    first_block = first_key / kBlockN;
+    end_block = (end_key + kBlockN - 1) / kBlockN;
+  }
+};
+
+// Tiles are dealt to the blocks from left to right, then from right to left, and so on.
+__device__ __forceinline__ int32_t WorkOfRound(int32_t round) {
+  const int32_t seat = round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
+  return round * gridDim.x + seat;
+}
+
+// Calls f with every piece of work of this block, in order.
+template <typename F>
+__device__ __forceinline__ void ForWork(const PrefillParams& params, const F& f) {
+  const int32_t count = params.num_tiles * params.num_kv_heads;
+  for (int32_t round = 0; round * static_cast<int32_t>(gridDim.x) < count; ++round) {
+    const int32_t index = WorkOfRound(round);
+    if (index < count) f(PrefillWork(params, index));
+  }
+}
+
+}  // namespace hayate::ops::sm90
