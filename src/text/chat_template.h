@@ -58,6 +58,9 @@ class ChatTemplate {
                              const jinja::RenderOptions& options = {}) const;
 
   ContentFormat content_format() const { return content_format_; }
+  // The template writes the arguments of an assistant's tool calls from an object; else from JSON
+  // text.
+  bool takes_argument_objects() const { return takes_argument_objects_; }
   const std::string& source() const { return source_; }
 
  private:
@@ -67,6 +70,7 @@ class ChatTemplate {
   jinja::Template template_;
   SpecialTokenTexts tokens_;
   ContentFormat content_format_;
+  bool takes_argument_objects_;
 };
 
 }  // namespace hayate::text

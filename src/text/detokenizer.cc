@@ -1,5 +1,7 @@
 #include "text/detokenizer.h"
 
+#include <algorithm>
+
 namespace hayate::text {
 namespace {
 
@@ -76,7 +78,9 @@ Detokenizer::Detokenizer(std::shared_ptr<const Tokenizer> tokenizer, DetokenizeO
 std::string Detokenizer::Push(std::span<const int32_t> ids) {
   std::string delta;
   for (const int32_t id : ids) {
-    if (options_.skip_special == SkipSpecial::kYes && tokenizer_->IsSpecial(id)) continue;
+    if (options_.skip_special == SkipSpecial::kYes && tokenizer_->IsSpecial(id) && !Kept(id)) {
+      continue;
+    }
     std::string_view bytes = tokenizer_->TokenBytes(id);
     if (bytes.empty()) continue;
     if (strip_space_ && bytes.front() == ' ') bytes.remove_prefix(1);
@@ -84,6 +88,10 @@ std::string Detokenizer::Push(std::span<const int32_t> ids) {
     repairer_.Push(bytes, delta);
   }
   return delta;
+}
+
+bool Detokenizer::Kept(int32_t id) const {
+  return options_.kept != nullptr && std::ranges::binary_search(*options_.kept, id);
 }
 
 std::string Detokenizer::Flush() {

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "text/tokenizer.h"
 
@@ -20,6 +21,8 @@ enum class TextPosition { kStart, kMiddle };
 struct DetokenizeOptions {
   SkipSpecial skip_special = SkipSpecial::kYes;
   TextPosition position = TextPosition::kStart;
+  // Control tokens that show all the same, ascending; outlives the detokenizer. Null: none.
+  const std::vector<int32_t>* kept = nullptr;
 };
 
 // Repairs a byte stream into UTF-8, chunk by chunk: each maximal prefix of a character that does
@@ -51,6 +54,8 @@ class Detokenizer {
   std::string Flush();
 
  private:
+  bool Kept(int32_t id) const;
+
   std::shared_ptr<const Tokenizer> tokenizer_;
   DetokenizeOptions options_;
   Utf8Repairer repairer_;

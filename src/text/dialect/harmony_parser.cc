@@ -1,0 +1,91 @@
+#include "text/dialect/harmony_parser.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "text/dialect/marker_search.h"
+
+namespace hayate::text {
+namespace {
+
+constexpr std::string_view kMessage = "<|message|>";
+constexpr std::string_view kStart = "<|start|>";
+constexpr std::string_view kChannel = "<|channel|>";
+constexpr std::array<std::string_view, 6> kMarkers = {kMessage,  kStart,       kChannel,
+                                                      "<|end|>", "<|return|>", "<|call|>"};
+// A header is a few words; more than this is text.
+constexpr size_t kMaxHeader = 1024;
+
+std::string_view WordAfter(std::string_view text, std::string_view prefix) {
+  const size_t at = text.find(prefix);
+  if (at == std::string_view::npos) return {};
+  text.remove_prefix(at + prefix.size());
+  return text.substr(0, text.find_first_of(" <\t\r\n"));
+}
+
+}  // namespace
+
+void HarmonyParser::Feed(std::string_view text, std::vector<AnswerEvent>& events) {
+  held_ += text;
+  for (;;) {
+    const MarkerPlace place = FindMarker(held_, kMarkers);
+    const std::string_view plain = std::string_view(held_).substr(0, place.begin);
+    if (in_body_) {
+      Body(plain, events);
+    } else {
+      header_ += plain;
+      // Text outside any message, from a model that leaves its format.
+      const bool no_header = !header_.empty() && !header_.starts_with(kStart) &&
+                             !header_.starts_with(kChannel) && !IsBlank(header_.front()) &&
+                             !header_.starts_with("to=");
+      if (no_header || header_.size() > kMaxHeader) {
+        part_ = AnswerPart::kContent;
+        in_body_ = true;
+        Body(std::exchange(header_, {}), events);
+      }
+    }
+    const std::string_view marker = place.marker;
+    held_.erase(0, place.begin + marker.size());
+    if (marker.empty()) return;
+    if (marker == kMessage) {
+      if (!in_body_) BeginMessage(events);
+    } else if (marker == kStart || marker == kChannel) {
+      if (in_body_) header_.clear();
+      in_body_ = false;
+      header_ += marker;
+    } else {
+      in_body_ = false;
+      header_.clear();
+    }
+  }
+}
+
+void HarmonyParser::BeginMessage(std::vector<AnswerEvent>& events) {
+  const std::string header = std::exchange(header_, {});
+  in_body_ = true;
+  const std::string_view channel = WordAfter(header, kChannel);
+  std::string_view name = WordAfter(header, "to=functions.");
+  if (name.empty()) name = WordAfter(header, "to=");
+  const bool known = std::any_of(format_.signatures.begin(), format_.signatures.end(),
+                                 [&](const ToolSignature& tool) { return tool.name == name; });
+  if (format_.tools != nullptr && known) {
+    part_ = AnswerPart::kCallArguments;
+    events.push_back({AnswerPart::kCallName, std::string(name), calls_++});
+  } else if (channel == "analysis" && format_.reasoning != nullptr) {
+    part_ = AnswerPart::kReasoning;
+  } else {
+    part_ = AnswerPart::kContent;
+  }
+}
+
+void HarmonyParser::Body(std::string_view text, std::vector<AnswerEvent>& events) {
+  AddEvent(events, part_, text, part_ == AnswerPart::kCallArguments ? calls_ - 1 : -1);
+}
+
+void HarmonyParser::Finish(std::vector<AnswerEvent>& events) {
+  if (in_body_) Body(held_, events);
+  held_.clear();
+}
+
+}  // namespace hayate::text
