@@ -17,7 +17,7 @@ using testing::WantedLogits;
 using testing::WorstDifference;
 
 const std::filesystem::path kGolden = "tests/golden";
-constexpr const char* kFolders[] = {"dense", "qwen_moe"};
+constexpr const char* kFolders[] = {"dense", "qwen_moe", "gpt_oss"};
 
 class Golden : public ::testing::TestWithParam<std::string> {
  protected:
@@ -162,7 +162,7 @@ INSTANTIATE_TEST_SUITE_P(Families, DenseGolden,
 TEST(Golden, HasACaseOfEveryFamily) {
   const std::vector<std::string> cases = Cases(kFolders);
   for (const char* name : {"dense/llama", "dense/mistral_window_8", "dense/qwen2", "dense/qwen3",
-                           "qwen_moe/qwen2_moe", "qwen_moe/qwen3_moe"}) {
+                           "qwen_moe/qwen2_moe", "qwen_moe/qwen3_moe", "gpt_oss/gpt_oss"}) {
     EXPECT_NE(std::ranges::find(cases, name), cases.end()) << name;
   }
 }

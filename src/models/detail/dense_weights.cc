@@ -136,7 +136,9 @@ class Loader {
     const Range ffn = weights.ffn;
     ASSIGN_OR_RETURN(layer.mlp_norm, Norm(names_.Layer(index, names_.mlp_norm), hidden()));
     if (config_.is_sparse(index)) {
-      ASSIGN_OR_RETURN(layer.moe, LoadMoe(reader_, config_, index, moe_));
+      const MoeNames& names = config_.moe->router_bias ? kGptOssMoe : kQwenMoe;
+      const std::string prefix = names_.Layer(index, "mlp.", "");
+      ASSIGN_OR_RETURN(layer.moe, LoadMoe(reader_, *config_.moe, hidden(), names, prefix, moe_));
       return OkStatus();
     }
     ASSIGN_OR_RETURN(layer.mlp.gate_up, LayerLinear(index,

@@ -20,13 +20,17 @@ Range Whole(int64_t count) { return {0, count}; }
 // Reads the experts of one layer.
 class ExpertReader {
  public:
-  ExpertReader(TensorReader& reader, const ModelConfig& config, std::string prefix, Range range)
-      : reader_(reader), config_(config), prefix_(std::move(prefix)), range_(range) {}
+  ExpertReader(TensorReader& reader, const MoeSettings& moe, int64_t hidden_size,
+               std::string prefix, Range range)
+      : reader_(reader),
+        moe_(moe),
+        hidden_size_(hidden_size),
+        prefix_(std::move(prefix)),
+        range_(range) {}
 
   Result<ops::ExpertWeights> Read() {
     ops::ExpertWeights experts;
     experts.first = static_cast<int32_t>(range_.begin);
-    if (range_.size() == 0) return experts;
     if (reader_.Has(prefix_ + "gate_up_proj_blocks")) {
       RETURN_IF_ERROR(ReadMxfp4("gate_up_proj", 2 * ffn(), hidden(), experts.gate_up));
       RETURN_IF_ERROR(ReadMxfp4("down_proj", hidden(), ffn(), experts.down));
@@ -36,16 +40,16 @@ class ExpertReader {
     } else {
       RETURN_IF_ERROR(ReadOneByOne(experts));
     }
-    if (!config_.moe->expert_bias) return experts;
+    if (!moe_.expert_bias) return experts;
     ASSIGN_OR_RETURN(experts.gate_up_bias, Bias("gate_up_proj_bias", 2 * ffn(), 2));
     ASSIGN_OR_RETURN(experts.down_bias, Bias("down_proj_bias", hidden(), 1));
     return experts;
   }
 
  private:
-  int64_t hidden() const { return config_.hidden_size; }
-  int64_t ffn() const { return config_.moe->expert_size; }
-  int64_t count() const { return config_.moe->router.num_experts; }
+  int64_t hidden() const { return hidden_size_; }
+  int64_t ffn() const { return moe_.expert_size; }
+  int64_t count() const { return moe_.router.num_experts; }
   std::string Path(const char* name) const { return prefix_ + name; }
 
   // "<prefix><expert>.gate_proj.weight" and so on.
@@ -150,6 +154,7 @@ class ExpertReader {
     ASSIGN_OR_RETURN(const ConstTensorView tensor, reader_.Tensor(Path(name), {count(), width}));
     std::vector<float> whole(static_cast<size_t>(count() * width));
     weights::Dequantize(tensor, whole);
+    if (range_.size() == 0) return Buffer();
     const size_t size = static_cast<size_t>(range_.size() * width);
     ASSIGN_OR_RETURN(Buffer buffer,
                      Buffer::Allocate(*reader_.options().device, size * sizeof(float)));
@@ -166,7 +171,8 @@ class ExpertReader {
   }
 
   TensorReader& reader_;
-  const ModelConfig& config_;
+  const MoeSettings& moe_;
+  const int64_t hidden_size_;
   const std::string prefix_;
   const Range range_;
 };
@@ -186,33 +192,36 @@ ops::MoeConfig MoeConfigOf(const MoeSettings& moe, int64_t hidden_size, const Mo
           .shared_size = static_cast<int32_t>(shard.shared.size())};
 }
 
-Result<ops::MoeWeights> LoadMoe(TensorReader& reader, const ModelConfig& config, int layer,
+Result<ops::MoeWeights> LoadMoe(TensorReader& reader, const MoeSettings& moe, int64_t hidden_size,
+                                const MoeNames& names, const std::string& prefix,
                                 const MoeShard& shard) {
   if (reader.options().device->kind() != DeviceKind::kCpu) {
     return Error(ErrorCode::kUnsupported, "mixtures of experts run on CPUs alone");
   }
-  const MoeSettings& moe = *config.moe;
-  const int64_t h = config.hidden_size, experts = moe.router.num_experts;
-  const std::string mlp = "model.layers." + std::to_string(layer) + ".mlp.";
-  const std::string gate = mlp + (moe.router_bias ? "router" : "gate");
+  const int64_t h = hidden_size, experts = moe.router.num_experts;
+  const std::string gate = prefix + names.gate;
   ops::MoeWeights weights;
   ASSIGN_OR_RETURN(weights.gate, reader.PackWhole(gate, experts, h, kExact));
   if (moe.router_bias) {
     ASSIGN_OR_RETURN(weights.gate_bias, reader.Vector(gate + ".bias", experts));
   }
+  if (names.choice_bias != nullptr) {
+    ASSIGN_OR_RETURN(weights.choice_bias, reader.Vector(prefix + names.choice_bias, experts));
+  }
   ASSIGN_OR_RETURN(weights.experts,
-                   ExpertReader(reader, config, mlp + "experts.", shard.experts).Read());
+                   ExpertReader(reader, moe, h, prefix + "experts.", shard.experts).Read());
   if (moe.shared_size == 0) return weights;
   const int64_t f = moe.shared_size;
+  const std::string shared = prefix + names.shared + ".";
   const auto rows = [&](const char* name) {
-    return TensorReader::Matrix{mlp + "shared_expert." + name, f, h, shard.shared, Whole(h)};
+    return TensorReader::Matrix{shared + name, f, h, shard.shared, Whole(h)};
   };
   ASSIGN_OR_RETURN(weights.shared_gate_up, reader.Pack({rows("gate_proj"), rows("up_proj")}));
   ASSIGN_OR_RETURN(weights.shared_down,
-                   reader.Pack({{mlp + "shared_expert.down_proj", h, f, Whole(h), shard.shared}}));
-  if (moe.shared_gate && shard.shared.size() > 0) {
+                   reader.Pack({{shared + "down_proj", h, f, Whole(h), shard.shared}}));
+  if (moe.shared_gate) {
     ASSIGN_OR_RETURN(weights.shared_gate,
-                     reader.Pack({{mlp + "shared_expert_gate", 1, h, Whole(1), Whole(h)}}, kExact));
+                     reader.PackWhole(prefix + "shared_expert_gate", 1, h, kExact));
   }
   return weights;
 }

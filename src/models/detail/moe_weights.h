@@ -1,6 +1,9 @@
 #pragma once
 // One rank's part of a sparse layer: whole experts, and a range of the shared expert's features.
 
+#include <cstdint>
+#include <string>
+
 #include "base/status.h"
 #include "models/config.h"
 #include "models/detail/tensor_reader.h"
@@ -18,8 +21,20 @@ MoeShard PlanMoe(const MoeSettings& moe, int rank, int num_ranks);
 // What ops::Moe needs to know of every sparse layer of the model.
 ops::MoeConfig MoeConfigOf(const MoeSettings& moe, int64_t hidden_size, const MoeShard& shard);
 
-// Reads layer `layer`. Experts are read one at a time, and only those of the shard.
-Result<ops::MoeWeights> LoadMoe(TensorReader& reader, const ModelConfig& config, int layer,
+// What a family calls the parts of a sparse layer.
+struct MoeNames {
+  const char* gate;
+  const char* choice_bias;  // null: the router has none
+  const char* shared;       // of the shared expert; null: there is none
+};
+inline constexpr MoeNames kQwenMoe = {"gate", nullptr, "shared_expert"};
+inline constexpr MoeNames kGptOssMoe = {"router", nullptr, nullptr};
+inline constexpr MoeNames kDeepseekMoe = {"gate", "gate.e_score_correction_bias", "shared_experts"};
+
+// Reads the tensors under `prefix` ("model.layers.3.mlp."). Experts are read one at a time, and
+// only those of the shard.
+Result<ops::MoeWeights> LoadMoe(TensorReader& reader, const MoeSettings& moe, int64_t hidden_size,
+                                const MoeNames& names, const std::string& prefix,
                                 const MoeShard& shard);
 
 }  // namespace hayate::models

@@ -37,7 +37,8 @@ Result<Buffer> TensorReader::Vectors(const std::vector<VectorPart>& parts) {
                    Buffer::Allocate(*options_.device, static_cast<size_t>(size) * sizeof(float)));
   std::vector<float> joined, whole;
   for (const VectorPart& part : parts) {
-    ASSIGN_OR_RETURN(const ConstTensorView tensor, Tensor(part.name, {part.size}));
+    // Not every rank has a part of every vector, so each looks through what it reads.
+    ASSIGN_OR_RETURN(const ConstTensorView tensor, Read(part.name, {part.size}, Readers::kThisOne));
     whole.resize(static_cast<size_t>(part.size));
     weights::Dequantize(tensor, whole);
     joined.insert(joined.end(), whole.begin() + part.range.begin, whole.begin() + part.range.end);

@@ -22,8 +22,8 @@ class TensorReader {
   TensorReader(const weights::Checkpoint& checkpoint, const LoadOptions& options, Fp8Block block)
       : checkpoint_(checkpoint), options_(options), block_(block) {}
 
-  // A tensor of the given shape. Values that are not finite are found here: every tensor is looked
-  // through by one of the ranks.
+  // A tensor of the given shape, which all ranks read in the same order. Values that are not finite
+  // are found here: every tensor is looked through by one of the ranks.
   Result<ConstTensorView> Tensor(const std::string& name, const Shape& shape);
 
   // Elements of a vector of `size`, as f32; an empty range gives an empty buffer.
