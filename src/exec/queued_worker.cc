@@ -30,14 +30,38 @@ size_t TableInts(const StepLimits& limits) {
   return (static_cast<size_t>(limits.max_rows) + 1) * static_cast<size_t>(limits.max_slot_pages);
 }
 
-size_t StageBytes(const StepLimits& limits) {
+// How each cache group is planned; empty shapes where its attention takes no plan.
+std::vector<ops::AttentionPlanShape> PlanShapes(const models::Model& model,
+                                                const StepLimits& limits) {
+  std::vector<ops::AttentionPlanShape> shapes;
+  for (int group = 0; group < limits.num_groups; ++group) {
+    ops::AttentionPlanShape shape = model.attention_shape(group);
+    shape.max_rows = limits.max_rows;
+    shape.max_tokens = limits.max_tokens;
+    shapes.push_back(ops::CanPlan(shape) ? shape : ops::AttentionPlanShape());
+  }
+  return shapes;
+}
+
+int64_t PlanBytes(const ops::AttentionPlanShape& shape, int32_t num_rows, int32_t num_tokens) {
+  return ops::CanPlan(shape) ? ops::PlanStagedBytes(shape, num_rows, num_tokens) : 0;
+}
+int64_t ScratchBytes(const ops::AttentionPlanShape& shape) {
+  return ops::CanPlan(shape) ? ops::PlanScratchBytes(shape) : 0;
+}
+
+size_t StageBytes(const models::Model& model, const StepLimits& limits) {
   const auto tokens = static_cast<size_t>(limits.max_tokens);
   const auto rows = static_cast<size_t>(limits.max_rows);
   const size_t ints = 3 * tokens + 3 * (rows + 1) + static_cast<size_t>(limits.max_logits);
   // No slot's answer is longer than its table.
   const int64_t outputs = int64_t{limits.max_rows} * limits.max_slot_pages * limits.page_tokens;
   constexpr size_t kPadding = 16 * 256;
-  return ints * sizeof(int32_t) + EntriesOf(limits) * sizeof(ops::PageEntry) +
+  size_t plans = 0;
+  for (const ops::AttentionPlanShape& shape : PlanShapes(model, limits)) {
+    plans += 256 + static_cast<size_t>(PlanBytes(shape, limits.max_rows, limits.max_tokens));
+  }
+  return plans + ints * sizeof(int32_t) + EntriesOf(limits) * sizeof(ops::PageEntry) +
          SamplerStage::MaxBytes(limits.max_rows, limits.max_logits, outputs) + kPadding;
 }
 
@@ -70,7 +94,11 @@ T* As(const Buffer& buffer) {
 int64_t QueuedWorker::FixedBytes(const models::Model& model, const StepLimits& limits) {
   const int64_t vocab = model.facts().vocab_size;
   constexpr int64_t kRounding = 64 * 512;
-  return WorkspaceBytes(model, limits) + static_cast<int64_t>(StageBytes(limits)) +
+  int64_t scratch = 0;
+  for (const ops::AttentionPlanShape& shape : PlanShapes(model, limits)) {
+    scratch += ScratchBytes(shape);
+  }
+  return scratch + WorkspaceBytes(model, limits) + static_cast<int64_t>(StageBytes(model, limits)) +
          static_cast<int64_t>(ResultBytes(limits.max_logits)) +
          static_cast<int64_t>(sizeof(int32_t)) *
              (static_cast<int64_t>(TableInts(limits)) * limits.num_groups + limits.max_rows +
@@ -103,6 +131,8 @@ QueuedWorker::QueuedWorker(Device& device, models::Model& model, comm::Group& gr
       workspace_(Buffer()),
       tables_(options.limits.num_groups, options.limits.max_rows, options.limits.max_slot_pages),
       sampler_(options.limits.max_rows, model.facts().vocab_size),
+      plan_shapes_(PlanShapes(model, options.limits)),
+      plans_(plan_shapes_.size()),
       graph_rows_(GraphSizes(std::min(options.max_graph_rows, options.limits.max_rows))),
       graphs_(graph_rows_.size()) {}
 
@@ -112,7 +142,7 @@ Status QueuedWorker::Allocate(std::span<const int32_t> pool_pages) {
   const auto take = [&](size_t bytes) { return Buffer::Allocate(device_, bytes); };
   ASSIGN_OR_RETURN(Buffer workspace, take(static_cast<size_t>(WorkspaceBytes(model_, limits))));
   workspace_ = Workspace(std::move(workspace));
-  ASSIGN_OR_RETURN(stage_, StepStage::Create(device_, StageBytes(limits)));
+  ASSIGN_OR_RETURN(stage_, StepStage::Create(device_, StageBytes(model_, limits)));
   const auto rows = static_cast<size_t>(limits.max_rows);
   ASSIGN_OR_RETURN(last_tokens_, take(rows * sizeof(int32_t)));
   ASSIGN_OR_RETURN(counts_, take(rows * vocab * sizeof(int32_t)));
@@ -140,6 +170,12 @@ Status QueuedWorker::Allocate(std::span<const int32_t> pool_pages) {
     pool_bases_.push_back(pool.data());
     pools_.push_back(std::move(pool));
   }
+  for (const ops::AttentionPlanShape& shape : plan_shapes_) {
+    const std::vector<std::byte> none(static_cast<size_t>(ScratchBytes(shape)), std::byte{0});
+    ASSIGN_OR_RETURN(Buffer memory, take(none.size()));
+    if (!none.empty()) device_.Upload(memory.data(), none.data(), none.size());
+    plan_scratch_.push_back(std::move(memory));
+  }
   device_.FinishLoading();
   return device_.status();
 }
@@ -150,6 +186,7 @@ Status QueuedWorker::WarmUp() {
   stage_.Begin(0);
   BatchArrays arrays = TakeArrays(shape);
   FillPadding(StepPlan(), shape, arrays);
+  PlanRows(arrays);
   stage_.Send(stream_);
   RunModel(MakeBatch(shape, arrays));
   device_.Record(flights_[0].done, stream_);
@@ -170,6 +207,7 @@ void QueuedWorker::Run(const StepPlan& plan, StepResult&) {
   Staged<int32_t> late_slots = stage_.Take<int32_t>(static_cast<size_t>(plan.num_tokens));
   FillArrays(plan, arrays, late_slots);
   FillPadding(plan, shape, arrays);
+  PlanRows(arrays);
   ops::StepInputsArgs inputs = {.num_tokens = plan.num_tokens,
                                 .late_slots = late_slots.device,
                                 .last_tokens = As<int32_t>(last_tokens_),
@@ -242,12 +280,39 @@ QueuedWorker::BatchArrays QueuedWorker::TakeArrays(const Shape& shape) {
   CHECK_LE(shape.num_rows, options_.limits.max_rows);
   CHECK_LE(shape.num_tokens, options_.limits.max_tokens);
   CHECK_LE(shape.num_logits, options_.limits.max_logits);
-  return {.token_ids = stage_.Take<int32_t>(tokens),
-          .positions = stage_.Take<int32_t>(tokens),
-          .q_begin = stage_.Take<int32_t>(rows + 1),
-          .kv_len = stage_.Take<int32_t>(rows),
-          .table_row = stage_.Take<int32_t>(rows),
-          .logits_index = stage_.Take<int32_t>(static_cast<size_t>(shape.num_logits))};
+  BatchArrays arrays = {
+      .token_ids = stage_.Take<int32_t>(tokens),
+      .positions = stage_.Take<int32_t>(tokens),
+      .q_begin = stage_.Take<int32_t>(rows + 1),
+      .kv_len = stage_.Take<int32_t>(rows),
+      .table_row = stage_.Take<int32_t>(rows),
+      .logits_index = stage_.Take<int32_t>(static_cast<size_t>(shape.num_logits))};
+  for (const ops::AttentionPlanShape& group : plan_shapes_) {
+    const int64_t bytes = PlanBytes(group, shape.num_rows, shape.num_tokens);
+    arrays.plans.push_back(stage_.Take<std::byte>(static_cast<size_t>(bytes)));
+  }
+  return arrays;
+}
+
+void QueuedWorker::PlanRows(const BatchArrays& arrays) {
+  for (size_t g = 0; g < plan_shapes_.size(); ++g) {
+    const Staged<std::byte>& to = arrays.plans[g];
+    if (to.host.empty()) continue;
+    plans_[g] = ops::PlanAttention(plan_shapes_[g],
+                                   {arrays.q_begin.host, arrays.kv_len.host, arrays.table_row.host},
+                                   to.host.data(), to.device, plan_scratch_[g].data());
+  }
+}
+
+void QueuedWorker::PlanPadding(const Shape& shape, const BatchArrays& arrays) {
+  std::vector<int32_t> q_begin, kv_len(static_cast<size_t>(shape.num_rows), 1);
+  for (int32_t row = 0; row <= shape.num_rows; ++row) q_begin.push_back(row);
+  for (size_t g = 0; g < plan_shapes_.size(); ++g) {
+    if (arrays.plans[g].host.empty()) continue;
+    std::vector<std::byte> nobody_reads(arrays.plans[g].host.size());
+    plans_[g] = ops::PlanAttention(plan_shapes_[g], {q_begin, kv_len, {}}, nobody_reads.data(),
+                                   arrays.plans[g].device, plan_scratch_[g].data());
+  }
 }
 
 void QueuedWorker::FillArrays(const StepPlan& plan, BatchArrays& arrays,
@@ -318,7 +383,8 @@ models::ForwardBatch QueuedWorker::MakeBatch(const Shape& shape, const BatchArra
                 .kv_len = arrays.kv_len.device,
                 .page_table = As<int32_t>(device_tables_[g]),
                 .page_table_stride = options_.limits.max_slot_pages,
-                .table_row = arrays.table_row.device};
+                .table_row = arrays.table_row.device,
+                .plan = plans_[g]};
   }
   return {.num_tokens = shape.num_tokens,
           .token_ids = arrays.token_ids.device,
@@ -364,7 +430,9 @@ Graph QueuedWorker::Capture(int32_t num_rows) {
   const Shape shape{num_rows, num_rows, num_rows, true};
   // Addresses alone matter; nothing is written or sent.
   stage_.Begin(0);
-  const models::ForwardBatch batch = MakeBatch(shape, TakeArrays(shape));
+  const BatchArrays arrays = TakeArrays(shape);
+  PlanPadding(shape, arrays);
+  const models::ForwardBatch batch = MakeBatch(shape, arrays);
   device_.BeginCapture(stream_);
   RunModel(batch);
   return device_.EndCapture(stream_);

@@ -62,6 +62,8 @@ class QueuedWorker final : public Worker {
     Staged<int32_t> q_begin;               // [R + 1]
     Staged<int32_t> kv_len, table_row;     // [R]
     Staged<int32_t> logits_index;          // [L]
+    // Per cache group what PlanAttention writes; empty where it does not plan.
+    std::vector<Staged<std::byte>> plans;
   };
   struct Flight {
     SampledStep sampled;
@@ -79,6 +81,10 @@ class QueuedWorker final : public Worker {
   void FillArrays(const StepPlan& plan, BatchArrays& arrays, Staged<int32_t>& late_slots) const;
   void FillPadding(const StepPlan& plan, const Shape& shape, BatchArrays& arrays) const;
   void PutPageEntries(const StepPlan& plan, ops::StepInputsArgs& inputs);
+  // Writes the attention plans of the rows that `arrays` holds.
+  void PlanRows(const BatchArrays& arrays);
+  // The plans of a shape with padding rows alone: the addresses and grids of all its plans.
+  void PlanPadding(const Shape& shape, const BatchArrays& arrays);
   models::ForwardBatch MakeBatch(const Shape& shape, const BatchArrays& arrays);
   void CopyPages(const StepPlan& plan);
   void Forward(const Shape& shape, const models::ForwardBatch& batch);
@@ -102,7 +108,10 @@ class QueuedWorker final : public Worker {
   Buffer counts_;       // [max_rows, V]
   Buffer logits_;       // [max_logits, V] f32
   Buffer results_;      // tokens, then top ids, then top log-probabilities of [max_logits] rows
-  std::vector<ops::AttentionRows> rows_;  // per cache group
+  std::vector<ops::AttentionRows> rows_;              // per cache group
+  std::vector<ops::AttentionPlanShape> plan_shapes_;  // per cache group; empty without a GPU
+  std::vector<Buffer> plan_scratch_;                  // per cache group
+  std::vector<ops::AttentionPlan> plans_;             // per cache group, of the current step
 
   std::vector<int32_t> graph_rows_;  // sizes to pad to, ascending
   std::vector<Graph> graphs_;        // of those sizes; null until captured

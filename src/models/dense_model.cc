@@ -46,6 +46,19 @@ class DenseModel final : public Model {
   const CacheLayout& cache_layout() const override { return cache_.layout(); }
   int64_t page_bytes(int group) const override { return cache_.page_bytes(group); }
   int64_t weight_bytes() const override { return weight_bytes_; }
+  ops::AttentionPlanShape attention_shape(int group) const override {
+    const AttentionShape& attention = weights_.attention;
+    const ops::KvLayerView cache = cache_.View(0, nullptr);  // equal in all layers but for its base
+    return {.num_q_heads = static_cast<int32_t>(attention.heads.query.size()),
+            .num_kv_heads = cache.num_kv_heads,
+            .group_size = attention.group_size,
+            .group_offset = attention.heads.group_offset,
+            .head_dim = cache.head_dim,
+            .page_tokens = cache.page_tokens,
+            .activations = activations_,
+            .cache = cache.dtype,
+            .window = cache_.layout().groups[static_cast<size_t>(group)].window};
+  }
 
   int64_t workspace_bytes(int64_t max_tokens, int64_t max_logits) const override {
     const int64_t h = config_.hidden_size, q = weights_.attention.q_width();

@@ -10,6 +10,7 @@
 
 #include "comm/group.h"
 #include "models/forward_batch.h"
+#include "ops/attention/attention_plan.h"
 #include "tensor/cache_layout.h"
 #include "tensor/device.h"
 #include "tensor/workspace.h"
@@ -46,6 +47,9 @@ class Model {
   virtual const CacheLayout& cache_layout() const = 0;
   // Bytes of one page of a group on this rank, the stride of its pool; 0 for a rank without heads.
   virtual int64_t page_bytes(int group) const = 0;
+  // How the layers of a group attend on this rank, for whoever plans their steps; the bounds of a
+  // step are the planner's. A shape that CanPlan refuses: the layers want no plan.
+  virtual ops::AttentionPlanShape attention_shape(int) const { return {}; }
   // Bytes that a Forward over at most `max_tokens` tokens, `max_logits` of them with logits, takes.
   virtual int64_t workspace_bytes(int64_t max_tokens, int64_t max_logits) const = 0;
   // Bytes of this rank's prepared weights.
