@@ -162,6 +162,16 @@ TEST(Checkpoint, OpensAModelDirectoryWithItsText) {
   EXPECT_EQ((*checkpoint.ChatTemplates())[0].text, "D");
   directory.Write("chat_template.jinja", "J");
   EXPECT_EQ((*checkpoint.ChatTemplates())[0].text, "J");
+  std::filesystem::create_directory(directory.path() / "additional_chat_templates");
+  directory.Write("additional_chat_templates/tool_use.jinja", "T2");
+  directory.Write("additional_chat_templates/rag.jinja", "R");
+  directory.Write("additional_chat_templates/README.md", "no template");
+  const std::vector<ChatTemplateSource> templates = *checkpoint.ChatTemplates();
+  ASSERT_EQ(templates.size(), 3u);
+  EXPECT_EQ(templates[0].name, "default");
+  EXPECT_EQ(templates[1].name, "rag");
+  EXPECT_EQ(templates[2].name, "tool_use");
+  EXPECT_EQ(templates[2].text, "T2");
 
   const Checkpoint file = Open(directory.path() / "model.safetensors");
   EXPECT_EQ(file.architecture(), "Qwen3ForCausalLM");

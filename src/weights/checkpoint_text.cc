@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kMaxTokenizerBytes = size_t{128} << 20;
 constexpr size_t kMaxTokenizerConfigBytes = size_t{32} << 20;
 constexpr size_t kMaxTemplateBytes = size_t{1} << 20;
+constexpr size_t kMaxTemplateFiles = 64;
 
 // Per-token values must be there for every token or for none.
 Status CheckPerToken(std::string_view key, size_t count, size_t num_tokens) {
@@ -128,6 +129,30 @@ Status AppendGgufTemplates(const Metadata& metadata, std::vector<ChatTemplateSou
   return OkStatus();
 }
 
+// NAME.jinja files beside the default one, by name.
+Status AppendTemplateFiles(const std::filesystem::path& folder,
+                           std::vector<ChatTemplateSource>& templates) {
+  std::error_code error;
+  std::vector<std::filesystem::path> files;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
+       it.increment(error)) {
+    if (it->path().extension() == ".jinja") files.push_back(it->path());
+    if (files.size() > kMaxTemplateFiles) {
+      return Error(ErrorCode::kInvalidArgument, "{}: more than {} chat templates", folder.string(),
+                   kMaxTemplateFiles);
+    }
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    return Error(ErrorCode::kNotFound, "{}: {}", folder.string(), error.message());
+  }
+  std::sort(files.begin(), files.end());
+  for (const std::filesystem::path& file : files) {
+    ASSIGN_OR_RETURN(std::string text, ReadFile(file, kMaxTemplateBytes));
+    templates.push_back({file.stem().string(), std::move(text)});
+  }
+  return OkStatus();
+}
+
 Result<Metadata> ParseTokenizerConfig(const std::filesystem::path& path) {
   ASSIGN_OR_RETURN(const std::string text,
                    detail::ReadOptionalFile(path, kMaxTokenizerConfigBytes));
@@ -164,6 +189,7 @@ Result<std::vector<ChatTemplateSource>> Checkpoint::ChatTemplates() const {
                    detail::ReadOptionalFile(directory_ / "chat_template.jinja", kMaxTemplateBytes));
   if (!own_file.empty()) {
     templates.push_back({"default", std::move(own_file)});
+    RETURN_IF_ERROR(AppendTemplateFiles(directory_ / "additional_chat_templates", templates));
     return templates;
   }
   ASSIGN_OR_RETURN(const Metadata config,
