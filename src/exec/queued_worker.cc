@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <utility>
 
 #include "base/align.h"
@@ -84,6 +85,11 @@ std::vector<int32_t> GraphSizes(int32_t max_rows) {
   return sizes;
 }
 
+// Of one row's mask.
+size_t MaskBytes(int32_t vocab_size) {
+  return CeilDiv(static_cast<size_t>(vocab_size), size_t{32}) * sizeof(uint32_t);
+}
+
 template <typename T>
 T* As(const Buffer& buffer) {
   return reinterpret_cast<T*>(buffer.data());
@@ -103,7 +109,7 @@ int64_t QueuedWorker::FixedBytes(const models::Model& model, const StepLimits& l
          static_cast<int64_t>(sizeof(int32_t)) *
              (static_cast<int64_t>(TableInts(limits)) * limits.num_groups + limits.max_rows +
               limits.max_rows * vocab + limits.max_logits * vocab) +
-         kRounding;
+         limits.max_rows * static_cast<int64_t>(MaskBytes(model.facts().vocab_size)) + kRounding;
 }
 
 Result<std::unique_ptr<QueuedWorker>> QueuedWorker::Create(Device& device, models::Model& model,
@@ -148,6 +154,11 @@ Status QueuedWorker::Allocate(std::span<const int32_t> pool_pages) {
   ASSIGN_OR_RETURN(counts_, take(rows * vocab * sizeof(int32_t)));
   ASSIGN_OR_RETURN(logits_, take(static_cast<size_t>(limits.max_logits) * vocab * sizeof(float)));
   ASSIGN_OR_RETURN(results_, take(ResultBytes(limits.max_logits)));
+  const size_t mask_bytes = rows * MaskBytes(model_.facts().vocab_size);
+  ASSIGN_OR_RETURN(masks_, take(mask_bytes));
+  for (Buffer& host : host_masks_) {
+    ASSIGN_OR_RETURN(host, Buffer::Allocate(device_, mask_bytes, MemoryKind::kPinned));
+  }
   for (Flight& flight : flights_) {
     ASSIGN_OR_RETURN(flight.results, Buffer::Allocate(device_, ResultBytes(limits.max_logits),
                                                       MemoryKind::kPinned));
@@ -226,6 +237,7 @@ void QueuedWorker::Run(const StepPlan& plan, StepResult&) {
   ops::PrepareStepInputs(stream_, inputs);
   CopyPages(plan);
   Forward(shape, MakeBatch(shape, arrays));
+  if (plan.num_masks > 0) SendMasks(plan, side, draws);
   if (draws.num_rows > 0) ops::SampleRows(stream_, draws);
   const size_t bytes = flight.sampled.has_top
                            ? results_.size()
@@ -393,6 +405,18 @@ models::ForwardBatch QueuedWorker::MakeBatch(const Shape& shape, const BatchArra
           .num_logits = shape.num_logits,
           .logits_index = arrays.logits_index.device,
           .logits = As<float>(logits_)};
+}
+
+void QueuedWorker::SendMasks(const StepPlan& plan, size_t side, ops::SampleRowsArgs& draws) {
+  const size_t bytes = MaskBytes(model_.facts().vocab_size);
+  std::byte* host = host_masks_[side].data();
+  for (const StepRow& row : plan.rows) {
+    if (row.mask < 0) continue;
+    const auto index = static_cast<size_t>(row.mask);
+    std::memcpy(host + index * bytes, plan.masks->Await(index), bytes);
+  }
+  device_.Copy(stream_, masks_.data(), host, static_cast<size_t>(plan.num_masks) * bytes);
+  draws.bitmasks = As<uint32_t>(masks_);
 }
 
 void QueuedWorker::CopyPages(const StepPlan& plan) {

@@ -87,6 +87,8 @@ class QueuedWorker final : public Worker {
   void PlanPadding(const Shape& shape, const BatchArrays& arrays);
   models::ForwardBatch MakeBatch(const Shape& shape, const BatchArrays& arrays);
   void CopyPages(const StepPlan& plan);
+  // Waits until the masks of the plan's grammar rows are written and queues their copy.
+  void SendMasks(const StepPlan& plan, size_t side, ops::SampleRowsArgs& draws);
   void Forward(const Shape& shape, const models::ForwardBatch& batch);
   void RunModel(const models::ForwardBatch& batch);
   Graph Capture(int32_t num_rows);
@@ -104,10 +106,12 @@ class QueuedWorker final : public Worker {
   std::vector<Buffer> device_tables_;   // per cache group [max_rows + 1, max_slot_pages]
   SamplerStage sampler_;
   StepStage stage_;
-  Buffer last_tokens_;  // [max_rows]
-  Buffer counts_;       // [max_rows, V]
-  Buffer logits_;       // [max_logits, V] f32
-  Buffer results_;      // tokens, then top ids, then top log-probabilities of [max_logits] rows
+  Buffer last_tokens_;                                   // [max_rows]
+  Buffer counts_;                                        // [max_rows, V]
+  Buffer logits_;                                        // [max_logits, V] f32
+  Buffer masks_;                                         // [max_rows, ⌈V/32⌉] bits
+  std::array<Buffer, StepStage::kNumSides> host_masks_;  // pinned
+  Buffer results_;  // tokens, then top ids, then top log-probabilities of [max_logits] rows
   std::vector<ops::AttentionRows> rows_;              // per cache group
   std::vector<ops::AttentionPlanShape> plan_shapes_;  // per cache group; empty without a GPU
   std::vector<Buffer> plan_scratch_;                  // per cache group

@@ -87,6 +87,7 @@ class RandomPlans {
       if (slot.length == slot.end) Start(s, plan);
       AddRow(s, plan);
     }
+    WriteMasks(plan);
     return plan;
   }
 
@@ -121,6 +122,19 @@ class RandomPlans {
     }
   }
 
+  // Half of the vocabulary, at random.
+  void WriteMasks(StepPlan& plan) {
+    if (plan.num_masks == 0) return;
+    constexpr size_t kWords = CeilDiv(kVocab, 32);
+    const auto masks = std::make_shared<TokenMasks>();
+    masks->Reset(static_cast<size_t>(plan.num_masks), kWords);
+    for (int32_t m = 0; m < plan.num_masks; ++m) {
+      for (uint32_t& word : masks->row(static_cast<size_t>(m))) word = rng_.NextU32() | 1u << 7;
+    }
+    masks->Publish();
+    plan.masks = masks;
+  }
+
   void AddRow(int32_t s, StepPlan& plan) {
     Slot& slot = slots_[static_cast<size_t>(s)];
     StepRow row{.slot = {s}, .begin = slot.length};
@@ -141,6 +155,7 @@ class RandomPlans {
       row.samples = true;
     }
     slot.length = row.end;
+    if (row.samples && rng_.Below(3) == 0) row.mask = plan.num_masks++;
     plan.rows.push_back(row);
     plan.num_tokens += row.num_tokens();
   }

@@ -78,6 +78,7 @@ void SamplerStage::AddDraw(const Slot& slot, const StepRow& row) {
       .presence_penalty = params.presence_penalty,
       .repetition_penalty = params.repetition_penalty,
       .counts_row = params.has_penalties() ? row.slot.value : -1,
+      .bitmask_row = row.mask,
   };
   draw.bias_begin = static_cast<int32_t>(bias_ids_.size());
   for (const auto& [id, value] : params.logit_bias) {
