@@ -123,7 +123,7 @@ void GenerationExchange::OnEvent(size_t index, TokenEvent& event) {
   }
   const bool ended = delta.end.has_value();
   // A stop string is found here, after the engine went on: it must not go on.
-  if (ended && !event.finish) parts_.client->Cancel(requests_[index]);
+  if (ended && !event.finish) parts_.client->Complete(requests_[index]);
   if (!parts_.spec->stream) {
     formatter_->Gather(View(index), std::move(delta));
   } else {

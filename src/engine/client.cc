@@ -12,7 +12,8 @@ Status Client::Submit(Request request) {
   return inbox_.TryPush(std::move(request));
 }
 
-void Client::Cancel(RequestId id) { inbox_.PushCancel(id); }
+void Client::Cancel(RequestId id) { inbox_.PushCancel({id, CancelReason::kUnwanted}); }
+void Client::Complete(RequestId id) { inbox_.PushCancel({id, CancelReason::kComplete}); }
 void Client::CancelAll() { inbox_.PushAbortAll(); }
 std::future<Status> Client::FlushCache() { return inbox_.PushFlush(); }
 EngineLoad Client::load() const { return engine_.load(); }

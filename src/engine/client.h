@@ -30,6 +30,8 @@ class Client {
   Status Submit(Request request);
   // The request ends with kAbort, unless it has ended already. Any state, any number of times.
   void Cancel(RequestId id);
+  // The same, but the answer counts as finished: its reader has found the end in its text.
+  void Complete(RequestId id);
   void CancelAll();
   // Ready once the engine has flushed, or refused because requests run.
   std::future<Status> FlushCache();

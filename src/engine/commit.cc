@@ -63,17 +63,30 @@ void Engine::CommitRow(const StepRow& row, RequestId owner, RowResult& result) {
   }
   event.finish = stop.finish;
   event.matched_stop = stop.matched_stop;
-  if (stop.finish) {
-    const int64_t now_ns = parts_.clock->NowNs();
-    parts_.metrics->requests.Increment();
-    parts_.metrics->e2e_latency_seconds.Observe(
-        static_cast<double>(now_ns - sequence->request.arrival_ns) * kSecondsPerNs);
-    grammars_.erase(owner);
-    parts_.scheduler->Finish(*sequence, sched::FinishMode::kPublish);
-  }
+  if (stop.finish) Finish(*sequence);
   if (event.finish || !event.tokens.empty() || !event.prompt_logprobs.empty()) {
     Emit(outbox, std::move(event));
   }
+}
+
+void Engine::Finish(sched::Sequence& sequence) {
+  const int64_t now_ns = parts_.clock->NowNs();
+  parts_.metrics->requests.Increment();
+  parts_.metrics->e2e_latency_seconds.Observe(
+      static_cast<double>(now_ns - sequence.request.arrival_ns) * kSecondsPerNs);
+  grammars_.erase(sequence.request.id);
+  parts_.scheduler->Finish(sequence, sched::FinishMode::kPublish);
+}
+
+void Engine::Complete(sched::Sequence& sequence) {
+  TokenEvent event;
+  event.id = sequence.request.id;
+  event.finish = FinishReason::kStop;
+  event.cached_tokens = sequence.cached_tokens;
+  event.retractions = sequence.retractions;
+  const int32_t outbox = sequence.request.outbox;
+  Finish(sequence);
+  Emit(outbox, std::move(event));
 }
 
 void Engine::Abort(sched::Sequence& sequence, Status status) {

@@ -62,9 +62,14 @@ bool Engine::Turn() {
 void Engine::DrainInbox() {
   parts_.inbox->Drain(batch_);
   for (Request& request : batch_.requests) Accept(std::move(request));
-  for (const RequestId id : batch_.cancels) {
-    sched::Sequence* sequence = parts_.scheduler->Find(id);
-    if (sequence != nullptr) Abort(*sequence, Status(ErrorCode::kCancelled, "cancelled"));
+  for (const Cancel& cancel : batch_.cancels) {
+    sched::Sequence* sequence = parts_.scheduler->Find(cancel.id);
+    if (sequence == nullptr) continue;
+    if (cancel.reason == CancelReason::kComplete) {
+      Complete(*sequence);
+    } else {
+      Abort(*sequence, Status(ErrorCode::kCancelled, "cancelled"));
+    }
   }
   if (batch_.abort_all) AbortEverything(Status(ErrorCode::kCancelled, "all requests were aborted"));
   for (auto& flush : batch_.flushes) flushes_.push_back(std::move(flush));

@@ -89,6 +89,9 @@ class Engine {
   GrammarVerdict AdvanceGrammar(RequestId id, TokenId token);
   void CommitRow(const StepRow& row, RequestId owner, RowResult& result);
   void Abort(sched::Sequence& sequence, Status status);
+  // An end that its reader found: a finished request, whose events nobody waits for.
+  void Complete(sched::Sequence& sequence);
+  void Finish(sched::Sequence& sequence);
   void AbortEverything(const Status& status);
   void Emit(int32_t outbox, TokenEvent event);
   void FlushEvents();

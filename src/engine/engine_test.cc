@@ -109,6 +109,24 @@ TEST(Engine, CancelsAtOnceInAnyState) {
   world.ExpectAtRest();
 }
 
+TEST(Engine, AnEndThatTheReaderFoundCountsAsFinished) {
+  World world({});
+  Rng rng(16);
+  Request request = MakeRequest(RandomPrompt(rng, 40), 100);
+  request.sampling.ignore_eos = true;
+  const RequestId read = world.Submit(request);
+  const RequestId unwanted = world.Submit(request);
+  world.engine_->Turn();
+  world.engine_->Turn();
+  world.client_->Complete(read);
+  world.client_->Cancel(unwanted);
+  world.Settle();
+  EXPECT_EQ(world.Last(read).finish, FinishReason::kStop);
+  EXPECT_EQ(world.metrics_.requests.value(), 1u);
+  EXPECT_EQ(world.metrics_.aborted_requests.value(), 1u);
+  world.ExpectAtRest();
+}
+
 TEST(Engine, EndsARequestAtItsDeadline) {
   World world({});
   Rng rng(7);

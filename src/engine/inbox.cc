@@ -30,10 +30,10 @@ Status Inbox::TryPush(Request&& request) {
   return OkStatus();
 }
 
-void Inbox::PushCancel(RequestId id) {
+void Inbox::PushCancel(Cancel cancel) {
   {
     std::lock_guard lock(mutex_);
-    pending_.cancels.push_back(id);
+    pending_.cancels.push_back(cancel);
   }
   arrived_.notify_one();
 }

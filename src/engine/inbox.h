@@ -17,11 +17,21 @@
 
 namespace hayate::engine {
 
+enum class CancelReason : uint8_t {
+  kUnwanted,  // the client asked, or is gone
+  kComplete,  // the answer is whole: a stop string in its text, which the engine does not see
+};
+
+struct Cancel {
+  RequestId id;
+  CancelReason reason = CancelReason::kUnwanted;
+};
+
 // Everything that arrived since the last drain, in order within each kind. Requests come first: a
 // cancel that follows its request finds it.
 struct InboxBatch {
   std::vector<Request> requests;
-  std::vector<RequestId> cancels;
+  std::vector<Cancel> cancels;
   std::vector<std::promise<Status>> flushes;  // /flush_cache: fulfilled by the engine thread
   bool abort_all = false;
 
@@ -37,7 +47,7 @@ class Inbox {
 
   // kResourceExhausted when `max_requests` wait already, kUnavailable after Close.
   Status TryPush(Request&& request);
-  void PushCancel(RequestId id);
+  void PushCancel(Cancel cancel);
   void PushAbortAll();
   // The future is ready once the engine has flushed or refused.
   std::future<Status> PushFlush();

@@ -281,6 +281,16 @@ def test_metrics_have_sglangs_names(server):
         assert "sglang:" + name in names
 
 
+def test_an_answer_that_a_stop_string_ends_counts_as_finished(http, server):
+    wait_until_idle(server)
+    before = {name: metric(server, name) for name in ("num_requests_total", "num_aborted_requests_total")}
+    letters = complete_text(http, prompt="a", max_tokens=64, ignore_eos=True)
+    complete_text(http, prompt="a", max_tokens=64, ignore_eos=True, stop=letters[len(letters) // 2])
+    wait_until_idle(server)
+    assert metric(server, "num_requests_total") == before["num_requests_total"] + 2
+    assert metric(server, "num_aborted_requests_total") == before["num_aborted_requests_total"]
+
+
 def test_cached_tokens_are_reported(http):
     body = {"prompt": "Some words that nobody has used as a beginning. " * 10, "max_tokens": 1}
     first = http.post("/v1/completions", json=body).json()["usage"]
