@@ -17,6 +17,15 @@ struct RowResult {
   std::vector<TokenLogprob> prompt_logprobs;  // one per scored position
   // The logits held NaN or no finite value: the sequence must end with an error, alone.
   bool bad_logits = false;
+
+  // Empty again, with the memory of its vectors.
+  void Reset(SlotId new_slot) {
+    slot = new_slot;
+    tokens.clear();
+    logprobs.clear();
+    prompt_logprobs.clear();
+    bad_logits = false;
+  }
 };
 
 struct StepResult {

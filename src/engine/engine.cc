@@ -128,7 +128,7 @@ bool Engine::PlanAndSubmit() {
 void Engine::CommitOldest() {
   InFlightStep& step = in_flight_[oldest_];
   const int64_t begin_ns = parts_.clock->NowNs();
-  StepResult result = parts_.executor->WaitOldest();
+  StepResult& result = parts_.executor->WaitOldest();
   const int64_t waited_ns = parts_.clock->NowNs();
   CHECK_EQ(result.step, step.plan.step);
   oldest_ = (oldest_ + 1) % in_flight_.size();

@@ -3,7 +3,7 @@
 
 #include <benchmark/benchmark.h>
 
-#include <deque>
+#include <array>
 #include <memory>
 
 #include "base/rng.h"
@@ -22,23 +22,20 @@ constexpr int32_t kCachedPrompt = 8'000;  // tokens of the prompts that fill the
 class NullExecutor final : public StepExecutor {
  public:
   void Submit(const StepPlan& plan) override {
-    StepResult result;
+    StepResult& result = results_[num_submitted_++ % results_.size()];
     result.step = plan.step;
     result.rows.resize(plan.rows.size());
     for (size_t i = 0; i < plan.rows.size(); ++i) {
-      result.rows[i].slot = plan.rows[i].slot;
+      result.rows[i].Reset(plan.rows[i].slot);
       if (plan.rows[i].samples) result.rows[i].tokens.push_back(static_cast<TokenId>(i));
     }
-    results_.push_back(std::move(result));
   }
-  StepResult WaitOldest() override {
-    StepResult result = std::move(results_.front());
-    results_.pop_front();
-    return result;
-  }
+  StepResult& WaitOldest() override { return results_[num_taken_++ % results_.size()]; }
 
  private:
-  std::deque<StepResult> results_;
+  std::array<StepResult, kMaxInFlight> results_;
+  size_t num_submitted_ = 0;
+  size_t num_taken_ = 0;
 };
 
 Request RandomRequest(Rng& rng, Client& client, int32_t prompt_tokens, int32_t new_tokens) {

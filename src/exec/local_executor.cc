@@ -235,14 +235,13 @@ void LocalExecutor::Submit(const StepPlan& plan) {
   StepResult& result = results_[entry];
   result.step = plan.step;
   result.status = OkStatus();
-  result.rows.clear();
   result.rows.resize(plan.rows.size());
-  for (size_t i = 0; i < plan.rows.size(); ++i) result.rows[i].slot = plan.rows[i].slot;
+  for (size_t i = 0; i < plan.rows.size(); ++i) result.rows[i].Reset(plan.rows[i].slot);
   submitted_.store(step + 1, std::memory_order_release);
   submitted_.notify_all();
 }
 
-StepResult LocalExecutor::WaitOldest() {
+StepResult& LocalExecutor::WaitOldest() {
   CHECK_LT(num_taken_, submitted_.load(std::memory_order_relaxed)) << "no step in flight";
   for (uint64_t done = completed_.load(std::memory_order_acquire); done <= num_taken_;
        done = completed_.load(std::memory_order_acquire)) {
@@ -250,7 +249,7 @@ StepResult LocalExecutor::WaitOldest() {
   }
   StepResult& result = results_[num_taken_++ % kMaxInFlight];
   ranks_[0]->worker->Finish(result);
-  return std::move(result);
+  return result;
 }
 
 const models::ModelFacts& LocalExecutor::facts() const { return ranks_[0]->model->facts(); }

@@ -53,7 +53,7 @@ class LocalExecutor final : public StepExecutor {
   ~LocalExecutor() override;  // finishes the steps in flight, then joins the ranks
 
   void Submit(const StepPlan& plan) override;
-  StepResult WaitOldest() override;
+  StepResult& WaitOldest() override;
 
   const models::ModelFacts& facts() const;
   const CacheLayout& cache_layout() const;

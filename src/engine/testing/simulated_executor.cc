@@ -34,25 +34,24 @@ void SimulatedExecutor::Submit(const StepPlan& plan) {
   in_flight_.push_back(plan);
 }
 
-StepResult SimulatedExecutor::WaitOldest() {
+StepResult& SimulatedExecutor::WaitOldest() {
   CHECK(!in_flight_.empty());
   const StepPlan plan = std::move(in_flight_.front());
   in_flight_.pop_front();
   clock_.AdvanceNs(options_.step_ns + plan.num_tokens * options_.token_ns);
-  StepResult result;
-  result.step = plan.step;
+  result_ = {.step = plan.step};
   if (plan.step >= fail_from_) {
-    result.status = Status(ErrorCode::kUnavailable, "simulated device failure");
-    return result;
+    result_.status = Status(ErrorCode::kUnavailable, "simulated device failure");
+    return result_;
   }
   Apply(plan);
   int32_t num_tokens = 0;
   for (const StepRow& row : plan.rows) {
     num_tokens += row.num_tokens();
-    result.rows.push_back(RunRow(plan, row));
+    result_.rows.push_back(RunRow(plan, row));
   }
   CHECK_EQ(num_tokens, plan.num_tokens);
-  return result;
+  return result_;
 }
 
 void SimulatedExecutor::Apply(const StepPlan& plan) {

@@ -33,7 +33,7 @@ class SimulatedExecutor final : public StepExecutor {
   SimulatedExecutor(Options options, VirtualClock& clock);
 
   void Submit(const StepPlan& plan) override;
-  StepResult WaitOldest() override;
+  StepResult& WaitOldest() override;
 
   // From the given step on every result carries an error.
   void FailFrom(uint64_t step) { fail_from_ = step; }
@@ -55,6 +55,7 @@ class SimulatedExecutor final : public StepExecutor {
   std::vector<std::vector<std::vector<PageId>>> tables_;  // [group][slot][index]
   std::vector<TokenId> last_tokens_;                      // [slot]
   std::deque<StepPlan> in_flight_;
+  StepResult result_;
   uint64_t fail_from_ = ~uint64_t{0};
 };
 
