@@ -151,6 +151,7 @@ std::string ToJson(const BenchOfflineOptions& options, const OfflineResult& resu
   json.BeginObject();
   json.Field("model", options.model.model_path);
   json.Field("quantization", options.model.quantization);
+  json.Field("kv_cache_dtype", options.model.kv_cache_dtype);
   json.Field("num_prompts", options.num_prompts);
   json.Field("input_len", options.input_len);
   json.Field("output_len", options.output_len);

@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""Joins what the parts of tools/gpu/check left into one file for bench/results.
+
+    collect.py FOLDER OUT COMMAND"""
+
+import datetime
+import json
+import os
+import subprocess
+import sys
+
+
+def lines(path):
+    if not os.path.exists(path):
+        return []
+    with open(path) as file:
+        return [json.loads(line) for line in file if line.startswith("{")]
+
+
+def main():
+    folder, out, command = sys.argv[1:]
+    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    report = {
+        "hardware": subprocess.run(query, capture_output=True, text=True).stdout.strip().splitlines(),
+        "cpus": os.cpu_count(),
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "command": command,
+        "note": "dummy weights, random token ids, greedy; clocks not locked",
+    }
+    for part in ["step", "online", "offline"]:
+        report[part] = lines(os.path.join(folder, f"{part}.jsonl"))
+    serve = os.path.join(folder, "serve.json")
+    if os.path.exists(serve):
+        with open(serve) as file:
+            report["serve"] = json.load(file)
+    with open(out, "w") as file:
+        json.dump(report, file, indent=1)
+        file.write("\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Writes the H200 table of README.md from bench/results/h200.json.
+
+    readme_table.py [--check]     --check: exit 1 if the README is not what the file gives"""
+
+import argparse
+import json
+import os
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BEGIN, END = "<!-- h200-table: tools/gpu/readme_table.py -->", "<!-- /h200-table -->"
+
+# SGLang 0.5.17 on a card of this kind, measured on another day with the same shapes and lengths.
+SGLANG = {
+    ("decode", 1, 1024): "5.87",
+    ("decode", 64, 1024): "8.9–9.2",
+    ("decode", 256, 1024): "19.6–19.9",
+    ("decode", 1, 8192): "6.1",
+    ("decode", 32, 8192): "14.7–15.0",
+    ("prefill", 1024): "24.0",
+    ("prefill", 8192): "206.5",
+    ("start",): "52–78",
+    ("ttft", "qwen3-8b"): "29.1",
+    ("ttft", "llama-3.1-8b"): "20.5",
+    ("clients", "qwen3-8b"): "4,491",
+    ("clients", "llama-3.1-8b"): "6,187",
+    ("itl", "qwen3-8b"): "9.7 / 1,490",
+    ("itl", "llama-3.1-8b"): "9.2 / 953",
+    ("offline", "bf16"): "11,188",
+}
+NAMES = {"qwen3-8b": "Qwen3-8B bf16", "llama-3.1-8b": "Llama-3.1-8B fp8"}
+
+
+def rows(report):
+    for step in report.get("step", []):
+        if "prefill" in step:
+            what, key = f"prefill step, {step['prefill']:,} tokens, ms", ("prefill", step["prefill"])
+        else:
+            what = f"decode step, batch {step['batch']}, context {step['context']:,}, ms"
+            key = ("decode", step["batch"], step["context"])
+        yield f"{NAMES[step['model']]}: {what}", f"{step['step_ms']:.2f}", SGLANG.get(key, "")
+    for line in report.get("online", []):
+        name = NAMES[line["model"]]
+        if line["what"] == "start":
+            yield f"{name}: process start to first token, s", f"{line['first_token_s']:.1f}", SGLANG[("start",)]
+        elif line["what"] == "unloaded":
+            ttft = line["result"]["median_ttft_ms"]
+            yield f"{name}: TTFT over HTTP, 1,024 tokens, no load, ms", f"{ttft:.1f}", SGLANG[("ttft", line["model"])]
+        else:
+            result = line["result"]
+            load = f"{line['clients']} clients, 1,024 in / {line['output_len']} out"
+            yield f"{name}: {load}, output tokens/s", f"{result['output_throughput']:,.0f}", SGLANG[("clients", line["model"])]
+            itl = f"{result['p99_itl_ms']:.1f} / {result['max_itl_ms']:.1f}"
+            yield f"{name}: {load}, time between tokens, p99 / max, ms", itl, SGLANG[("itl", line["model"])]
+    for line in report.get("offline", []):
+        kv = line.get("kv_cache_dtype", "bf16")
+        what = f"{line['num_prompts']:,} requests of {line['input_len']:,} in / {line['output_len']:,} out, {kv} cache"
+        yield f"Llama-3.1-8B fp8: {what}, output tokens/s", f"{line['output_tokens_per_s']:,.0f}", SGLANG.get(("offline", kv), "")
+
+
+def table(report):
+    lines = ["| | Hayate | SGLang 0.5.17 |", "| --- | ---: | ---: |"]
+    lines += [f"| {what} | {ours} | {peer} |" for what, ours, peer in rows(report)]
+    card = report["hardware"][0].split(", ")
+    lines += ["", f"{card[0]}, driver {card[1]}, {report['date']}: `{report['command']}`; `bench/results/h200.json` holds every figure."]
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_args()
+    with open(os.path.join(ROOT, "bench/results/h200.json")) as file:
+        report = json.load(file)
+    path = os.path.join(ROOT, "README.md")
+    with open(path) as file:
+        readme = file.read()
+    before, rest = readme.split(BEGIN)
+    after = rest.split(END)[1]
+    made = f"{before}{BEGIN}\n{table(report)}\n{END}{after}"
+    if args.check:
+        sys.exit(0 if made == readme else "README.md: the H200 table is not that of bench/results/h200.json; run tools/gpu/readme_table.py")
+    with open(path, "w") as file:
+        file.write(made)
+
+
+if __name__ == "__main__":
+    main()
