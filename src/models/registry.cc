@@ -1,14 +1,14 @@
-#include "models/registry.h"
-
 #include "base/error.h"
+#include "models/deepseek_v4.h"
 #include "models/dense_model.h"
+#include "models/registry.h"
 
 namespace hayate::models {
 namespace {
 
 constexpr int32_t kMaxPageTokens = 1024;
 
-Status CheckOptions(const LoadOptions& options, const ModelConfig& config) {
+Status CheckPages(const LoadOptions& options) {
   CHECK(options.device != nullptr);
   CHECK(options.rank >= 0 && options.rank < options.num_ranks)
       << options.rank << " of " << options.num_ranks;
@@ -16,6 +16,10 @@ Status CheckOptions(const LoadOptions& options, const ModelConfig& config) {
     return Error(ErrorCode::kInvalidArgument, "pages of {} tokens, must be 1 to {}",
                  options.page_tokens, kMaxPageTokens);
   }
+  return OkStatus();
+}
+
+Status CheckOptions(const LoadOptions& options, const ModelConfig& config) {
   const DType kv = options.kv_dtype;
   if (kv != DType::kF32 && kv != DType::kF16 && kv != DType::kBF16 && kv != DType::kI8) {
     return Error(ErrorCode::kInvalidArgument, "a cache of type {}; F32, F16, BF16 and I8 exist",
@@ -29,15 +33,24 @@ Status CheckOptions(const LoadOptions& options, const ModelConfig& config) {
   return OkStatus();
 }
 
+// An error says which checkpoint it is about.
+Result<std::unique_ptr<Model>> Named(const weights::Checkpoint& checkpoint,
+                                     Result<std::unique_ptr<Model>> model) {
+  if (!model.ok()) return model.status().Under(checkpoint.path().string());
+  return model;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Model>> LoadModel(const weights::Checkpoint& checkpoint,
                                          const LoadOptions& options) {
+  RETURN_IF_ERROR(CheckPages(options));
+  if (checkpoint.architecture() == "DeepseekV4ForCausalLM") {
+    return Named(checkpoint, LoadDeepseekV4(checkpoint, options));
+  }
   ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(checkpoint));
   RETURN_IF_ERROR(CheckOptions(options, config));
-  Result<std::unique_ptr<Model>> model = LoadDenseModel(checkpoint, config, options);
-  if (!model.ok()) return model.status().Under(checkpoint.path().string());
-  return model;
+  return Named(checkpoint, LoadDenseModel(checkpoint, config, options));
 }
 
 }  // namespace hayate::models

@@ -1,0 +1,68 @@
+#pragma once
+// Compressors (DeepSeek V4): every `ratio` tokens pool into one latent, per channel c by a softmax
+// over the tokens' gates:
+//
+//   plain    (W = D):   entry_b[c] = Σ_t softmax_t(gate)[c] · kv_t[c],  t in block b
+//   overlap  (W = 2D):  over 2·ratio slots: the first D channels of the tokens of block b − 1, then
+//                       the last D channels of the tokens of block b; block −1 is absent
+//
+// where gate_t = gate projection + ape[t mod ratio]. An entry appears with the last token of its
+// block. What an unfinished block needs is kept between steps:
+//
+//   pending  one per sequence. Plain: running maximum, sum and weighted sum, [3, D]. Overlap: kv
+//   and
+//            gate of the block's tokens, [ratio, 2, W]. Empty at every block border.
+//   overlap  one per page of P tokens: the first halves of the newest whole block in the page,
+//            [ratio, 2, D]. A page's last state is what the next page's first block needs, so a
+//            prefix of whole pages can be resumed from its last page alone.
+//
+// Tokens enter one by one, so the bits of an entry do not depend on how its tokens were chunked.
+
+#include <cstdint>
+
+#include "ops/attention/paged_attention.h"
+#include "ops/sparse_attention/latent_rows.h"
+#include "tensor/device.h"
+#include "tensor/tensor_view.h"
+
+namespace hayate::ops {
+
+// One layer's states in a group's pool: the state of page p lies at base + p × page_stride.
+struct CompressorStates {
+  std::byte* base = nullptr;
+  int64_t page_stride = 0;
+};
+int64_t PendingStateBytes(int32_t ratio, int32_t width, int32_t head_dim);
+int64_t OverlapStateBytes(int32_t ratio, int32_t head_dim);
+
+// Which entries a step completes, in the order of their tokens.
+struct CompressedEntries {
+  LatentTargets targets;               // step row and entry index, per entry
+  const int32_t* positions = nullptr;  // [count] of the entry's first token: its rotation
+};
+// Fills seq, index and positions (each [T / ratio + R] long is enough); returns their count.
+int32_t ListCompressedEntries(const AttentionRows& rows, const int32_t* positions, int32_t ratio,
+                              int32_t* seq, int32_t* index, int32_t* entry_positions);
+
+struct CompressArgs {
+  TensorView out;          // [E, D], E entries completed in this step, in the order of the tokens
+  ConstTensorView kv;      // [T, W]
+  ConstTensorView gate;    // [T, W]
+  int64_t row_stride = 0;  // elements between tokens of kv and of gate
+  const float* ape = nullptr;          // [ratio, W] or null
+  const int32_t* positions = nullptr;  // [T]
+  int32_t ratio = 0;
+  CompressorStates pending;
+  AttentionRows pending_rows;  // entry 0 of a row's page table is its state
+  CompressorStates overlap;    // W = 2D alone
+  AttentionRows overlap_rows;
+  int32_t page_tokens = 0;  // P, a multiple of ratio
+};
+void Compress(Stream stream, const CompressArgs& args);
+
+// The definition for one sequence from its start: kv and gate [T, W] give out [T / ratio, D], in
+// double.
+void CompressReference(float* out, const float* kv, const float* gate, const float* ape, int64_t t,
+                       int32_t ratio, int32_t width, int32_t head_dim);
+
+}  // namespace hayate::ops
