@@ -5,6 +5,7 @@
 
 namespace hayate::app {
 
+void AddBenchGateway(CLI::App& bench, Command& chosen);
 void AddBenchOffline(CLI::App& bench, Command& chosen);
 void AddBenchOps(CLI::App& bench, Command& chosen);
 void AddBenchServe(CLI::App& bench, Command& chosen);

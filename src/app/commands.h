@@ -21,6 +21,7 @@ using Command = std::function<Status()>;
 void AddServe(CLI::App& root, Command& chosen);
 void AddChat(CLI::App& root, Command& chosen);
 void AddGenerate(CLI::App& root, Command& chosen);
+void AddGateway(CLI::App& root, Command& chosen);
 void AddBench(CLI::App& root, Command& chosen);
 void AddInspect(CLI::App& root, Command& chosen);
 void AddVersion(CLI::App& root, Command& chosen);

@@ -45,6 +45,7 @@ int main(int argc, char** argv) {
   AddServe(root, chosen);
   AddChat(root, chosen);
   AddGenerate(root, chosen);
+  AddGateway(root, chosen);
   AddBench(root, chosen);
   AddInspect(root, chosen);
   AddVersion(root, chosen);

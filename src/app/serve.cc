@@ -39,6 +39,8 @@ struct ServeOptions {
   std::string log_level = "info";
   bool enable_metrics = false;
   bool enable_cache_report = false;
+  std::string ssl_certfile;
+  std::string ssl_keyfile;
   int http_threads = 1;
   int max_connections = 4096;
   int drain_seconds = 30;
@@ -65,6 +67,13 @@ void AddServeFlags(CLI::App& command, ServeOptions& o) {
   command.add_flag("--enable-metrics", o.enable_metrics, "Prometheus metrics at /metrics")
       ->group(group);
   command.add_flag("--enable-cache-report", o.enable_cache_report, "cached tokens in usage")
+      ->group(group);
+  command.add_option("--ssl-certfile", o.ssl_certfile, "PEM certificate chain: serve HTTPS")
+      ->check(CLI::ExistingFile)
+      ->group(group);
+  command
+      .add_option("--ssl-keyfile", o.ssl_keyfile, "PEM key of it; both are followed as they change")
+      ->check(CLI::ExistingFile)
       ->group(group);
   command.add_option("--http-threads", o.http_threads, "threads that serve sockets")
       ->check(CLI::Range(1, 64))
@@ -150,7 +159,8 @@ void LogReady(const EngineStack& stack, const http::Server& server, const ServeO
            options.served_model_name, static_cast<double>(executor.weight_bytes()) / (1 << 20),
            executor.num_ranks(), executor.device_name(), executor.total_tokens(),
            stack.max_context());
-  LOG_INFO("ready on http://{}:{} after {:.2f} s", options.host, server.port(),
+  LOG_INFO("ready on {}://{}:{} after {:.2f} s", options.ssl_certfile.empty() ? "http" : "https",
+           options.host, server.port(),
            static_cast<double>(SteadyClock().NowNs() - start_ns) * 1e-9);
 }
 
@@ -169,6 +179,13 @@ Status Serve(ServeOptions options) {
   http_options.render_error = [](int status, std::string_view reason) {
     return http::ServerOptions::ErrorBody{"application/json", api::ErrorBody(status, reason)};
   };
+  if (options.ssl_certfile.empty() != options.ssl_keyfile.empty()) {
+    return Status(ErrorCode::kInvalidArgument, "--ssl-certfile and --ssl-keyfile go together");
+  }
+  if (!options.ssl_certfile.empty()) {
+    ASSIGN_OR_RETURN(http_options.tls, http::TlsIdentity::Load({.cert_file = options.ssl_certfile,
+                                                                .key_file = options.ssl_keyfile}));
+  }
   // Bound first: a taken port is told before a long load.
   ASSIGN_OR_RETURN(auto server, http::Server::Create(std::move(http_options)));
 

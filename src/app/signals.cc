@@ -6,11 +6,12 @@
 
 namespace hayate::app {
 
-StopSignals::StopSignals() {
+StopSignals::StopSignals(std::initializer_list<int> others) {
   std::signal(SIGPIPE, SIG_IGN);
   sigemptyset(&set_);
   sigaddset(&set_, SIGINT);
   sigaddset(&set_, SIGTERM);
+  for (const int signal : others) sigaddset(&set_, signal);
   CHECK_EQ(pthread_sigmask(SIG_BLOCK, &set_, nullptr), 0);
 }
 

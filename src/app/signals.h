@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <initializer_list>
 #include <optional>
 
 namespace hayate::app {
@@ -11,7 +12,9 @@ namespace hayate::app {
 // them. SIGPIPE is ignored: a client that went away is an error code of write().
 class StopSignals {
  public:
-  StopSignals();
+  StopSignals() : StopSignals({}) {}
+  // Others besides them, for WaitFor alone.
+  explicit StopSignals(std::initializer_list<int> others);
   // The signal that arrived within `timeout`, if any.
   std::optional<int> WaitFor(std::chrono::milliseconds timeout);
   // From here on a signal ends the process at once: for whoever asks again while it shuts down.

@@ -130,6 +130,9 @@ size_t Client::num_idle() const { return impl_->idle.size(); }
 Result<BlockingClient> BlockingClient::Create(const Endpoint& endpoint, ClientOptions options) {
   ASSIGN_OR_RETURN(SocketAddress address, Resolve(endpoint));
   ASSIGN_OR_RETURN(auto loop, EventLoop::Create(1));
+  if (endpoint.tls && options.tls == nullptr) {
+    ASSIGN_OR_RETURN(options.tls, TlsContext::ForClient({}));
+  }
   auto client = std::make_unique<Client>(*loop, endpoint, std::move(address), options);
   return BlockingClient(std::move(loop), std::move(client));
 }

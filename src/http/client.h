@@ -16,6 +16,7 @@
 #include "http/endpoint.h"
 #include "http/io_thread.h"
 #include "http/message.h"
+#include "http/tls.h"
 
 namespace hayate::http {
 
@@ -46,7 +47,8 @@ struct ClientOptions {
       600'000};  // request sent to response head; prefill can be long
   std::chrono::milliseconds read_timeout{120'000};  // between two pieces of the body
   size_t max_header_bytes = 64 << 10;
-  size_t max_idle_connections = 1024;  // kept for the next request
+  size_t max_idle_connections = 1024;     // kept for the next request
+  std::shared_ptr<const TlsContext> tls;  // for an endpoint with tls
 };
 
 // What happens to one request, in this order: on_head at most once, on_data any number of times,
@@ -108,7 +110,7 @@ class Client {
 // One request at a time on the calling thread, for tools and tests. Not thread-safe.
 class BlockingClient {
  public:
-  // Resolves the host: may block.
+  // Resolves the host: may block. An endpoint with tls and no context trusts the system's CAs.
   static Result<BlockingClient> Create(const Endpoint& endpoint, ClientOptions options);
   BlockingClient(BlockingClient&&);
   BlockingClient& operator=(BlockingClient&&);

@@ -28,11 +28,14 @@ std::string Endpoint::ToString() const {
 }
 
 Result<Url> ParseUrl(std::string_view text) {
+  Url url;
   std::string_view rest = text;
   if (const size_t scheme = rest.find("://"); scheme != std::string_view::npos) {
-    if (rest.substr(0, scheme) != "http") {
-      return Error(ErrorCode::kInvalidArgument, "url '{}': only http:// is supported", text);
+    const std::string_view name = rest.substr(0, scheme);
+    if (name != "http" && name != "https") {
+      return Error(ErrorCode::kInvalidArgument, "url '{}': neither http:// nor https://", text);
     }
+    if (name == "https") url.endpoint = {.port = 443, .tls = true};
     rest.remove_prefix(scheme + 3);
   }
   const size_t authority_end = std::min(rest.find_first_of("/?#"), rest.size());
@@ -40,7 +43,6 @@ Result<Url> ParseUrl(std::string_view text) {
   std::string_view target = rest.substr(authority_end);
   target = target.substr(0, target.find('#'));
 
-  Url url;
   if (!target.starts_with('/')) url.target.push_back('/');
   url.target.append(target);
   size_t host_end = authority.rfind(':');

@@ -13,17 +13,18 @@ namespace hayate::http {
 struct Endpoint {
   std::string host;  // name or address; IPv6 without brackets
   uint16_t port = 80;
+  bool tls = false;
 
   // "host:port", IPv6 in brackets: the form of a Host header.
   std::string ToString() const;
 };
 
-// "http://host[:port][/path][?query]" in parts. `target` starts with '/'.
+// "http://host[:port][/path][?query]" in parts, or https. `target` starts with '/'.
 struct Url {
   Endpoint endpoint;
   std::string target;
 };
-// kInvalidArgument for anything but an http URL with a host. The scheme may be left out.
+// kInvalidArgument for anything but an http or https URL with a host. The scheme may be left out.
 Result<Url> ParseUrl(std::string_view text);
 
 // A resolved address, ready for bind() or connect().

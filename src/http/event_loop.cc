@@ -59,8 +59,10 @@ void EventLoop::RunUntil(const bool& done) {
 
 void EventLoop::RunTurn() {
   std::array<epoll_event, kMaxEventsPerTurn> events;
-  const int count = epoll_wait(epoll_fd_, events.data(), kMaxEventsPerTurn, WaitTimeoutMs());
-  CHECK(count >= 0 || errno == EINTR) << "epoll_wait: " << std::strerror(errno);
+  const std::optional<timespec> timeout = WaitTimeout();
+  const int count = epoll_pwait2(epoll_fd_, events.data(), kMaxEventsPerTurn,
+                                 timeout ? &*timeout : nullptr, nullptr);
+  CHECK(count >= 0 || errno == EINTR) << "epoll_pwait2: " << std::strerror(errno);
   RefreshNow();
   for (int i = 0; i < count; ++i) {
     auto* watcher = static_cast<Watcher*>(events[i].data.ptr);
@@ -75,12 +77,11 @@ void EventLoop::RunTurn() {
 
 void EventLoop::RefreshNow() { now_ns_ = MonotonicNs(); }
 
-int EventLoop::WaitTimeoutMs() const {
-  if (!turn_end_.empty()) return 0;
-  if (timers_.empty()) return -1;
+std::optional<timespec> EventLoop::WaitTimeout() const {
+  if (!turn_end_.empty()) return timespec{};
+  if (timers_.empty()) return std::nullopt;
   const int64_t left_ns = std::max<int64_t>(0, timers_.begin()->first - MonotonicNs());
-  // Rounded up: waking before the deadline would spin until it.
-  return static_cast<int>(std::min<int64_t>((left_ns + 999'999) / 1'000'000, 3'600'000));
+  return timespec{.tv_sec = left_ns / 1'000'000'000, .tv_nsec = left_ns % 1'000'000'000};
 }
 
 void EventLoop::FireTimers() {

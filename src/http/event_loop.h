@@ -11,9 +11,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <ctime>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -92,7 +94,7 @@ class EventLoop {
 
   EventLoop(int epoll_fd, int wake_fd, size_t max_posted);
   void RunTurn();
-  int WaitTimeoutMs() const;
+  std::optional<timespec> WaitTimeout() const;  // nullopt: until something happens
   void FireTimers();
   void RunPosted();
   void RunTurnEnd();

@@ -57,8 +57,8 @@ class ResponseWriter {
   // inside a call on this object. May destroy this object. Set it before the handler returns.
   void OnClose(std::function<void()> callback);
 
-  // Runs each time that pending_bytes() is back at 0 after the kernel had refused some; from the
-  // loop. May destroy this object.
+  // Runs once, from the loop, when pending_bytes() is 0 at the end of a turn that wrote. May
+  // destroy this object.
   void OnDrained(std::function<void()> callback);
 
   // Bytes of this connection that the kernel has not taken yet: the measure for back-pressure.

@@ -42,7 +42,10 @@ Result<std::unique_ptr<Server>> Server::Create(ServerOptions options) {
     return Error(ErrorCode::kInvalidArgument, "http: threads and connections must be at least 1");
   }
   auto impl = std::make_unique<Impl>(std::move(options));
-  ASSIGN_OR_RETURN(Socket socket, Socket::Bind(impl->options.listen));
+  Socket socket(impl->options.inherited_fd);
+  if (!socket.open()) {
+    ASSIGN_OR_RETURN(socket, Socket::Bind(impl->options.listen));
+  }
   impl->port = socket.LocalPort();
   for (int i = 0; i < impl->options.num_threads; ++i) {
     ASSIGN_OR_RETURN(auto thread, IoThread::Start({.name = fmt::format("http-{}", i),
@@ -71,6 +74,8 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() { (void)Shutdown(std::chrono::milliseconds(0)); }
 
 uint16_t Server::port() const { return impl_->port; }
+
+int Server::listen_fd() const { return impl_->listener->fd(); }
 
 std::span<const std::unique_ptr<IoThread>> Server::threads() const { return impl_->threads; }
 

@@ -23,6 +23,7 @@
 #include "http/io_thread.h"
 #include "http/message.h"
 #include "http/response_writer.h"
+#include "http/tls.h"
 
 namespace hayate::http {
 
@@ -48,6 +49,7 @@ using Handler = std::function<void(Request& request, ResponseWriter writer)>;
 
 struct ServerOptions {
   Endpoint listen{"127.0.0.1", 0};  // port 0 takes any free one
+  int inherited_fd = -1;  // a bound socket of a process before this one; then `listen` is its name
   int num_threads = 1;
   int max_connections = 4096;          // beyond it: 503
   size_t max_header_bytes = 32 << 10;  // request line and fields; beyond it: 431
@@ -62,6 +64,7 @@ struct ServerOptions {
   std::chrono::milliseconds idle_timeout{75'000};   // between requests
   std::chrono::milliseconds write_timeout{30'000};  // the client takes no byte of what is pending
   size_t max_posted = 65536;                        // IoThread::TryPost, per thread
+  std::shared_ptr<TlsIdentity> tls;                 // null: plain HTTP
 
   // Renders the answers that the server gives by itself; plain text when empty.
   struct ErrorBody {
@@ -79,6 +82,8 @@ class Server {
   ~Server();
 
   uint16_t port() const;
+  // The listening socket, to be inherited by the process after this one; -1 once closed.
+  int listen_fd() const;
   std::span<const std::unique_ptr<IoThread>> threads() const;
   // Accepted and not yet closed. Any thread.
   int num_connections() const;

@@ -51,6 +51,11 @@ void ClientConnection::Connect(const SocketAddress& address) {
   if (socket.ok()) {
     socket_ = std::move(*socket);
     status = loop_.Watch(socket_.fd(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, this);
+    if (endpoint_.tls && options_.tls == nullptr) {
+      status = Error(ErrorCode::kInvalidArgument, "{}: no TLS is set up", endpoint_.ToString());
+    } else if (endpoint_.tls) {
+      socket_.ConnectTls(options_.tls, endpoint_.host);
+    }
   }
   if (!status.ok()) {
     deferred_failure_ = std::move(status);
@@ -152,7 +157,8 @@ void ClientConnection::OnEvents(uint32_t events) {
     loop_.RequestTurnEnd(this);
   }
   if ((events & (EPOLLRDHUP | EPOLLERR | EPOLLHUP)) != 0) peer_closed_ = true;
-  if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLERR | EPOLLHUP)) != 0) {
+  if (socket_.has_tls() && std::exchange(write_blocked_, false)) loop_.RequestTurnEnd(this);
+  if (socket_.has_tls() || (events & (EPOLLIN | EPOLLRDHUP | EPOLLERR | EPOLLHUP)) != 0) {
     read_ready_ = true;
     Read();
   }
@@ -216,7 +222,9 @@ void ClientConnection::Read() {
       case IoResult::Kind::kOk:
         // A short read emptied the socket: the next byte is a new edge. Only a FIN behind it is
         // not.
-        if (result.num_bytes < scratch.size() && !peer_closed_) read_ready_ = false;
+        if (result.num_bytes < scratch.size() && !peer_closed_ && !socket_.has_tls()) {
+          read_ready_ = false;
+        }
         Consume(std::string_view(scratch.data(), result.num_bytes));
         break;
       case IoResult::Kind::kWouldBlock:

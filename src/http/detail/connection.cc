@@ -39,6 +39,10 @@ void Connection::OnEvents(uint32_t events) {
   if ((events & (EPOLLERR | EPOLLHUP)) != 0) return Abort();
   if ((events & EPOLLOUT) != 0 && std::exchange(write_blocked_, false)) NeedTurnEnd();
   if ((events & (EPOLLIN | EPOLLRDHUP)) != 0) read_ready_ = true;
+  if (socket_.has_tls()) {
+    read_ready_ = true;
+    if (std::exchange(write_blocked_, false)) NeedTurnEnd();
+  }
   if ((events & EPOLLRDHUP) != 0) {
     peer_closed_ = true;
     if (state_ == State::kResponding) return Abort();
@@ -52,10 +56,8 @@ void Connection::OnTurnEnd() {
   Advance();
   if (state_ != State::kClosed) Flush();
   in_turn_end_ = false;
-  if (!was_blocked_ || write_blocked_ || output_.pending() > 0 || exchange_ == nullptr) return;
-  was_blocked_ = false;
-  // A copy: the callback may drop the writer.
-  if (const auto on_drained = exchange_->on_drained) on_drained();
+  if (state_ == State::kClosed || output_.pending() > 0 || exchange_ == nullptr) return;
+  if (const auto on_drained = std::exchange(exchange_->on_drained, nullptr)) on_drained();
 }
 
 void Connection::Refuse(int status, std::string_view reason) {
@@ -162,7 +164,6 @@ void Connection::Flush() {
         return shard_.loop().RequestTurnEnd(this);
       case OutputBuffer::Outcome::kBlocked:
         write_blocked_ = true;
-        was_blocked_ = true;
         if (num_written > 0 || write_deadline_ns_ == Timer::kNever) {
           SetWriteDeadline(shard_.loop().After(shard_.options().write_timeout));
         }

@@ -97,8 +97,7 @@ class Connection final : public Watcher {
   bool cut_ = false;  // abort at the end of the turn
   bool keep_alive_ = true;
   bool chunked_response_ = false;
-  bool was_blocked_ = false;  // on_drained is due
-  bool send_body_ = true;     // false: an answer to HEAD, or a status without a body
+  bool send_body_ = true;  // false: an answer to HEAD, or a status without a body
 
   std::string input_;  // received and not yet parsed
   HeadScanner scanner_;

@@ -76,7 +76,9 @@ bool Connection::ReadMore(std::string_view& bytes) {
   switch (result.kind) {
     case IoResult::Kind::kOk:
       // A short read emptied the socket: the next byte is a new edge. Only a FIN behind it is not.
-      if (result.num_bytes < scratch.size() && !peer_closed_) read_ready_ = false;
+      if (result.num_bytes < scratch.size() && !peer_closed_ && !socket_.has_tls()) {
+        read_ready_ = false;
+      }
       bytes = std::string_view(scratch.data(), result.num_bytes);
       return true;
     case IoResult::Kind::kWouldBlock:

@@ -29,6 +29,8 @@ void Listener::Close() {
 }
 
 void Listener::OnEvents(uint32_t) {
+  const auto& identity = shards_[0]->options().tls;
+  const auto tls = identity == nullptr ? nullptr : identity->Current();
   for (int i = 0; i < kMaxAcceptsPerTurn; ++i) {
     Socket accepted;
     const IoResult result = socket_.Accept(accepted);
@@ -37,6 +39,7 @@ void Listener::OnEvents(uint32_t) {
       LOG_WARN("accept: {}; trying again in 100 ms", std::strerror(result.error));
       return Pause();
     }
+    if (tls != nullptr) accepted.AcceptTls(tls);
     Place(std::move(accepted));
   }
 }

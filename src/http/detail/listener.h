@@ -19,6 +19,7 @@ class Listener final : public Watcher {
 
   Status Start();
   void Close();
+  int fd() const { return socket_.fd(); }
   void OnEvents(uint32_t events) override;
 
  private:

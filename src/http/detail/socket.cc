@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "http/detail/tls_session.h"
 
 namespace hayate::http {
 namespace {
@@ -29,13 +30,28 @@ void SetOption(int fd, int level, int option) {
 
 }  // namespace
 
+Socket::Socket() = default;
+Socket::Socket(int fd) : fd_(fd) {}
+Socket::Socket(Socket&& other) : fd_(std::exchange(other.fd_, -1)), tls_(std::move(other.tls_)) {}
+Socket::~Socket() { Close(); }
+
 Socket& Socket::operator=(Socket&& other) {
   Close();
   fd_ = std::exchange(other.fd_, -1);
+  tls_ = std::move(other.tls_);
   return *this;
 }
 
+void Socket::AcceptTls(std::shared_ptr<const TlsContext> context) {
+  tls_ = TlsSession::Accept(std::move(context), fd_);
+}
+
+void Socket::ConnectTls(std::shared_ptr<const TlsContext> context, const std::string& host) {
+  tls_ = TlsSession::Connect(std::move(context), fd_, host);
+}
+
 void Socket::Close() {
+  tls_.reset();
   if (fd_ >= 0) close(std::exchange(fd_, -1));
 }
 
@@ -81,14 +97,19 @@ IoResult Socket::Accept(Socket& accepted) {
 }
 
 IoResult Socket::Read(std::span<char> buffer) {
+  if (tls_ != nullptr) return tls_->Read(buffer);
   return FromCall(recv(fd_, buffer.data(), buffer.size(), 0), IoResult::Kind::kEnd);
 }
 
 IoResult Socket::Write(std::string_view bytes) {
+  if (tls_ != nullptr) return tls_->Write(bytes);
   return FromCall(send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL), IoResult::Kind::kWouldBlock);
 }
 
-void Socket::ShutdownWrite() { shutdown(fd_, SHUT_WR); }
+void Socket::ShutdownWrite() {
+  if (tls_ != nullptr) tls_->ShutdownWrite();
+  shutdown(fd_, SHUT_WR);
+}
 
 int Socket::PendingError() const {
   int error = 0;

@@ -1,32 +1,30 @@
 #pragma once
-// A non-blocking TCP socket. The one place that makes socket calls; a TLS session would sit behind
-// the same Read and Write.
+// A non-blocking TCP socket, with TLS on top when asked. The one place that makes socket calls.
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/status.h"
+#include "http/detail/io_result.h"
 #include "http/endpoint.h"
 
 namespace hayate::http {
 
-struct IoResult {
-  enum class Kind { kOk, kWouldBlock, kEnd, kError };
-  Kind kind;
-  size_t num_bytes = 0;  // > 0 exactly when kOk
-  int error = 0;         // errno when kError
-};
+class TlsContext;
+class TlsSession;
 
 class Socket {
  public:
-  Socket() = default;
-  explicit Socket(int fd) : fd_(fd) {}
-  Socket(Socket&& other) : fd_(std::exchange(other.fd_, -1)) {}
+  Socket();
+  explicit Socket(int fd);
+  Socket(Socket&& other);
   Socket& operator=(Socket&& other);
-  ~Socket() { Close(); }
+  ~Socket();
 
   // Bound but not listening. Port 0 takes any free one.
   static Result<Socket> Bind(const Endpoint& endpoint);
@@ -37,6 +35,13 @@ class Socket {
   // kWouldBlock when none waits; kError carries EMFILE and the like.
   IoResult Accept(Socket& accepted);
 
+  // TLS from here on; the handshake runs inside Read and Write. A call that would block is then
+  // worth another try at any event, whichever way.
+  void AcceptTls(std::shared_ptr<const TlsContext> context);
+  void ConnectTls(std::shared_ptr<const TlsContext> context, const std::string& host);
+  bool has_tls() const { return tls_ != nullptr; }
+
+  // Without TLS a read that does not fill the buffer has emptied the socket.
   IoResult Read(std::span<char> buffer);
   IoResult Write(std::string_view bytes);
   // Tells the peer that no more comes; reading goes on.
@@ -51,6 +56,7 @@ class Socket {
 
  private:
   int fd_ = -1;
+  std::unique_ptr<TlsSession> tls_;
 };
 
 }  // namespace hayate::http

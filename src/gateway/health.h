@@ -1,0 +1,50 @@
+#pragma once
+// Whether a worker is up, from active probes and from connections that it refused.
+//
+//   pending ──first good probe──→ up ──failure_threshold bad probes, or a refused connection──→
+//   down
+//                                  ↑──────────── success_threshold good probes ────────────────┘
+//
+// A worker that came up is eased in: its weight grows from kFirstWeight to 1 over slow_start_ns.
+// Pure: time is an argument.
+
+#include <cstdint>
+
+namespace hayate::gateway {
+
+class Health {
+ public:
+  struct Options {
+    int failure_threshold = 3;
+    int success_threshold = 2;
+    int64_t interval_ns = 10'000'000'000;
+    // While a worker is pending or down it is looked at this often.
+    int64_t recovery_interval_ns = 1'000'000'000;
+    int64_t slow_start_ns = 10'000'000'000;
+  };
+  enum class State : uint8_t { kPending, kUp, kDown };
+  static constexpr double kFirstWeight = 0.1;
+
+  explicit Health(const Options& options) : options_(options) {}
+
+  void OnProbe(bool good, int64_t now_ns);
+  // The kernel says that nobody listens: no need to ask twice.
+  void OnRefused(int64_t now_ns);
+
+  State state() const { return state_; }
+  int64_t next_probe_ns() const { return next_probe_ns_; }
+  // In [kFirstWeight, 1].
+  double Weight(int64_t now_ns) const;
+
+ private:
+  void Rise(int64_t now_ns);
+
+  Options options_;
+  State state_ = State::kPending;
+  int bad_ = 0;   // in a row
+  int good_ = 0;  // in a row
+  int64_t up_since_ns_ = 0;
+  int64_t next_probe_ns_ = 0;
+};
+
+}  // namespace hayate::gateway

@@ -1,0 +1,372 @@
+#include "gateway/router.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "http/endpoint.h"
+
+namespace hayate::gateway {
+namespace {
+
+// "base:adapter" is served by whoever serves the base.
+std::string_view WithoutAdapter(std::string_view model) { return model.substr(0, model.find(':')); }
+
+}  // namespace
+
+Router::Router(const RouterOptions& options) : options_(options) {}
+
+Result<WorkerId> Router::Add(const WorkerSpec& spec) {
+  const auto url = http::ParseUrl(spec.url);
+  if (!url.ok()) return url.status();
+  for (const auto& worker : workers_) {
+    if (worker->spec->url != spec.url) continue;
+    // A draining worker that is added again stays after all.
+    worker->draining = false;
+    worker->spec = std::make_shared<const WorkerSpec>(spec);
+    return worker->id;
+  }
+  if (static_cast<int64_t>(workers_.size()) >= options_.max_workers) {
+    return Error(ErrorCode::kResourceExhausted, "there are {} workers already", workers_.size());
+  }
+  const auto free_slot = std::find(slots_.begin(), slots_.end(), false);
+  const auto slot = static_cast<uint16_t>(free_slot - slots_.begin());
+  if (free_slot == slots_.end()) slots_.push_back(false);
+  slots_[slot] = true;
+  workers_.push_back(std::make_unique<Worker>(Worker{.id = WorkerId{next_id_++},
+                                                     .spec = std::make_shared<WorkerSpec>(spec),
+                                                     .role = spec.role,
+                                                     .slot = slot,
+                                                     .health = Health(options_.health),
+                                                     .breaker = CircuitBreaker(options_.breaker),
+                                                     .outlier = OutlierScore(options_.outlier)}));
+  CountRoles();
+  return workers_.back()->id;
+}
+
+Router::Worker* Router::Get(WorkerId id) {
+  const auto it =
+      std::lower_bound(workers_.begin(), workers_.end(), id,
+                       [](const auto& worker, WorkerId key) { return worker->id < key; });
+  return it != workers_.end() && (*it)->id == id ? it->get() : nullptr;
+}
+
+const Router::Worker* Router::Get(WorkerId id) const { return const_cast<Router*>(this)->Get(id); }
+
+bool Router::Drain(WorkerId id) {
+  Worker* worker = Get(id);
+  if (worker == nullptr) return false;
+  worker->draining = true;
+  return true;
+}
+
+bool Router::Remove(WorkerId id) {
+  const Worker* worker = Get(id);
+  if (worker == nullptr) return false;
+  for (const auto& [pool, policy] : policies_) policy->Forget(worker->slot, id);
+  slots_[worker->slot] = false;
+  std::erase_if(workers_, [id](const auto& candidate) { return candidate->id == id; });
+  CountRoles();
+  return true;
+}
+
+void Router::CountRoles() {
+  num_prefill_ = num_decode_ = 0;
+  for (const auto& worker : workers_) {
+    num_prefill_ += worker->role == WorkerRole::kPrefill ? 1 : 0;
+    num_decode_ += worker->role == WorkerRole::kDecode ? 1 : 0;
+  }
+}
+
+void Router::OnProbe(WorkerId id, bool good, int64_t now_ns) {
+  Worker* worker = Get(id);
+  if (worker == nullptr) return;
+  worker->probing_until_ns = 0;
+  const Health::State before = worker->health.state();
+  worker->health.OnProbe(good, now_ns);
+  if (worker->health.state() == before || before != Health::State::kDown) return;
+  worker->breaker = CircuitBreaker(options_.breaker);
+  // Behind a closed port the process was gone, and its cache with it. Mere silence empties nothing.
+  if (!std::exchange(worker->refused, false)) return;
+  for (const auto& [pool, policy] : policies_) policy->Forget(worker->slot, id);
+}
+
+std::vector<Router::Probe> Router::DueProbes(int64_t now_ns, int64_t patience_ns) {
+  std::vector<Probe> due;
+  for (const auto& worker : workers_) {
+    if (now_ns < worker->health.next_probe_ns() || now_ns < worker->probing_until_ns) continue;
+    worker->probing_until_ns = now_ns + patience_ns;
+    due.push_back({worker->id, worker->spec, worker->health.state() == Health::State::kUp});
+  }
+  return due;
+}
+
+std::vector<WorkerId> Router::Reap() {
+  std::vector<WorkerId> gone;
+  for (const auto& worker : workers_) {
+    if (worker->draining && worker->requests == 0) gone.push_back(worker->id);
+  }
+  for (const WorkerId id : gone) Remove(id);
+  return gone;
+}
+
+void Router::OnFacts(WorkerId id, const WorkerFacts& facts) {
+  Worker* worker = Get(id);
+  if (worker == nullptr) return;
+  worker->facts = facts;
+  if (facts.role_known && worker->spec->role == WorkerRole::kRegular) worker->role = facts.role;
+  CountRoles();
+  if (facts.max_total_tokens <= 0) return;
+  for (const auto& [pool, policy] : policies_) {
+    policy->SetCapacity(worker->slot, facts.max_total_tokens);
+  }
+}
+
+void Router::OnLoad(WorkerId id, const ReportedLoad& load) {
+  if (Worker* worker = Get(id); worker != nullptr) worker->reported = load;
+}
+
+void Router::OnCacheFlushed() {
+  for (const auto& worker : workers_) {
+    for (const auto& [pool, policy] : policies_) policy->Forget(worker->slot, worker->id);
+  }
+}
+
+WorkerState Router::StateOf(const Worker& worker) {
+  if (worker.draining) return WorkerState::kDraining;
+  switch (worker.health.state()) {
+    case Health::State::kPending:
+      return WorkerState::kPending;
+    case Health::State::kUp:
+      return WorkerState::kReady;
+    case Health::State::kDown:
+      return WorkerState::kDown;
+  }
+  return WorkerState::kDown;
+}
+
+bool Router::Serves(const Worker& worker, std::string_view model) const {
+  if (model.empty()) return true;
+  if (!worker.spec->model.empty()) {
+    return worker.spec->model == model || worker.spec->model == WithoutAdapter(model);
+  }
+  // One that says nothing of itself may serve anything.
+  if (worker.facts.models.empty()) return true;
+  for (const std::string& name : worker.facts.models) {
+    if (name == model || name == WithoutAdapter(model)) return true;
+  }
+  return false;
+}
+
+bool Router::Passes(Worker& worker, const RouteRequest& request, Filter filter,
+                    int64_t now_ns) const {
+  if (filter < Filter::kTriedToo) {
+    const auto& tried = request.tried;
+    if (std::find(tried.begin(), tried.end(), worker.id) != tried.end()) return false;
+  }
+  if (filter < Filter::kEjectedToo && worker.outlier.Ejected(now_ns)) return false;
+  if (filter < Filter::kBusyToo && now_ns < worker.avoid_until_ns) return false;
+  return worker.breaker.Allows(now_ns);
+}
+
+Candidate Router::CandidateOf(const Worker& worker, int64_t now_ns) const {
+  Candidate candidate{.id = worker.id,
+                      .slot = worker.slot,
+                      .weight = worker.health.Weight(now_ns),
+                      .requests = worker.requests,
+                      .tokens = worker.tokens,
+                      .name = worker.spec->url};
+  if (worker.reported.at_ns != 0 && now_ns - worker.reported.at_ns < options_.load_valid_ns) {
+    candidate.waiting = worker.reported.waiting;
+    candidate.token_usage = worker.reported.token_usage;
+  }
+  return candidate;
+}
+
+Router::Picked Router::Pick(const RouteRequest& request, int64_t now_ns) {
+  bool served = false;
+  bool known = false;  // some worker has told what it serves
+  Worker* first = nullptr;
+  int64_t soonest_ns = INT64_MAX;
+  size_t untried = 0;
+  candidates_.clear();
+  for (const Filter filter :
+       {Filter::kBest, Filter::kBusyToo, Filter::kEjectedToo, Filter::kTriedToo}) {
+    for (const auto& worker : workers_) {
+      if (worker->role != request.role) continue;
+      const bool ready = StateOf(*worker) == WorkerState::kReady;
+      // One that never told its models may serve any, but only while it is there.
+      const bool told = !worker->spec->model.empty() || !worker->facts.models.empty();
+      known = known || told;
+      if ((!told && !ready) || !Serves(*worker, request.model)) continue;
+      served = true;
+      if (!ready) continue;
+      if (first == nullptr) first = worker.get();
+      if (!Passes(*worker, request, filter, now_ns)) {
+        if (worker->breaker.state() == CircuitBreaker::State::kOpen) {
+          soonest_ns = std::min(soonest_ns, worker->breaker.open_until_ns());
+        }
+        continue;
+      }
+      candidates_.push_back(CandidateOf(*worker, now_ns));
+    }
+    if (filter != Filter::kTriedToo) untried = candidates_.size();
+    if (!candidates_.empty() || !served) break;
+  }
+  if (candidates_.empty()) {
+    Picked none{.failure = known && !served ? PickFailure::kUnknownModel : PickFailure::kNoWorker};
+    if (soonest_ns != INT64_MAX) {
+      none.retry_after_s =
+          std::max<int64_t>(1, (soonest_ns - now_ns + 999'999'999) / 1'000'000'000);
+    }
+    return none;
+  }
+  const std::string_view pool = !first->spec->model.empty()   ? std::string_view(first->spec->model)
+                                : first->facts.models.empty() ? std::string_view()
+                                                              : first->facts.models.front();
+  const size_t index = PolicyFor(request.role, pool).Pick(candidates_, request.key, now_ns);
+  Worker& worker = *Get(candidates_[index].id);
+  worker.breaker.Admit();
+  ++worker.requests;
+  ++worker.total;
+  Lease lease{.worker = worker.id,
+              .spec = worker.spec,
+              .prompt_tokens = request.key.prompt_tokens,
+              .output_tokens = request.key.output_tokens,
+              .others_left = untried > 1};
+  worker.tokens += lease.prompt_tokens + lease.output_tokens;
+  return {.lease = std::move(lease)};
+}
+
+Policy& Router::PolicyFor(WorkerRole role, std::string_view pool) {
+  const auto key = std::pair(role, std::string(pool));
+  if (const auto it = policies_.find(key); it != policies_.end()) return *it->second;
+  PolicyOptions options = options_.policy;
+  if (role == WorkerRole::kPrefill && !options_.prefill_policy.empty()) {
+    options.name = options_.prefill_policy;
+  }
+  if (role == WorkerRole::kDecode) {
+    options.name = options_.decode_policy.empty() ? "power_of_two" : options_.decode_policy;
+  }
+  auto made = MakePolicy(options);
+  CHECK(made.ok()) << made.status().ToString();  // names are checked when options are read
+  Policy& policy = *(policies_[key] = std::move(made).value());
+  for (const auto& worker : workers_) {
+    if (worker->facts.max_total_tokens > 0) {
+      policy.SetCapacity(worker->slot, worker->facts.max_total_tokens);
+    }
+  }
+  return policy;
+}
+
+void Router::OnFirstByte(Lease& lease) {
+  if (Worker* worker = Get(lease.worker); worker != nullptr) worker->tokens -= lease.prompt_tokens;
+  lease.prompt_tokens = 0;
+}
+
+void Router::Finish(const Lease& lease, AttemptEnd end, int64_t now_ns) {
+  Worker* worker = Get(lease.worker);
+  if (worker == nullptr) return;  // removed meanwhile
+  --worker->requests;
+  worker->tokens -= lease.prompt_tokens + lease.output_tokens;
+  if (end == AttemptEnd::kNoConnection) {
+    worker->health.OnRefused(now_ns);
+    worker->refused = true;
+  }
+  if (end == AttemptEnd::kBusy) worker->avoid_until_ns = now_ns + options_.busy_avoid_ns;
+  if (IsFault(end)) {
+    ++worker->faults;
+    worker->breaker.Fail(now_ns);
+  } else if (end == AttemptEnd::kOk) {
+    worker->breaker.Succeed();
+  } else {
+    worker->breaker.Abandon();
+  }
+  if (end == AttemptEnd::kOk || IsFault(end)) {
+    worker->outlier.Count(IsFault(end));
+    if (IsFault(end)) JudgeOutliers(*worker, now_ns);
+  }
+}
+
+void Router::JudgeOutliers(Worker& worker, int64_t now_ns) {
+  double others = 0.0;
+  int count = 0;
+  int ejected = 0;
+  for (const auto& other : workers_) {
+    if (other.get() == &worker || other->role != worker.role) continue;
+    others += other->outlier.failure_rate();
+    ejected += other->outlier.Ejected(now_ns) ? 1 : 0;
+    ++count;
+  }
+  // At most half of a fleet is out.
+  if (count == 0 || (ejected + 1) * 2 > count + 1) return;
+  if (worker.outlier.Judge(others / count, now_ns)) ++worker.ejected;
+}
+
+Router::WorkerView Router::ViewOf(const Worker& worker) {
+  return {.id = worker.id,
+          .spec = worker.spec,
+          .state = StateOf(worker),
+          .breaker = worker.breaker.state(),
+          .facts = worker.facts,
+          .reported = worker.reported,
+          .role = worker.role,
+          .requests = worker.requests,
+          .tokens = worker.tokens,
+          .total = worker.total,
+          .faults = worker.faults,
+          .breaker_opened = worker.breaker.times_opened(),
+          .ejected = worker.ejected};
+}
+
+std::vector<Router::WorkerView> Router::Workers() const {
+  std::vector<WorkerView> views;
+  views.reserve(workers_.size());
+  for (const auto& worker : workers_) views.push_back(ViewOf(*worker));
+  return views;
+}
+
+std::optional<Router::WorkerView> Router::Find(WorkerId id) const {
+  const Worker* worker = Get(id);
+  if (worker == nullptr) return std::nullopt;
+  return ViewOf(*worker);
+}
+
+std::optional<Router::WorkerView> Router::FindUrl(std::string_view url) const {
+  for (const auto& worker : workers_) {
+    if (worker->spec->url == url) return ViewOf(*worker);
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> Router::Models() const {
+  std::vector<std::string> models;
+  for (const auto& worker : workers_) {
+    if (StateOf(*worker) != WorkerState::kReady) continue;
+    const auto add = [&models](const std::string& name) {
+      if (std::find(models.begin(), models.end(), name) == models.end()) models.push_back(name);
+    };
+    if (!worker->spec->model.empty()) {
+      add(worker->spec->model);
+    } else {
+      for (const std::string& name : worker->facts.models) add(name);
+    }
+  }
+  return models;
+}
+
+bool Router::Ready() const {
+  bool up[3] = {};
+  for (const auto& worker : workers_) {
+    if (StateOf(*worker) == WorkerState::kReady) up[static_cast<size_t>(worker->role)] = true;
+  }
+  return up[0] || (up[1] && up[2]);
+}
+
+size_t Router::policy_bytes() const {
+  size_t total = 0;
+  for (const auto& [pool, policy] : policies_) total += policy->bytes();
+  return total;
+}
+
+}  // namespace hayate::gateway

@@ -1,0 +1,56 @@
+#pragma once
+// A worker as the gateway knows it: who it is, and what it was last seen to be.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/strong_id.h"
+
+namespace hayate::gateway {
+
+// Never reused: a worker that leaves and returns is another one.
+using WorkerId = StrongId<struct WorkerTag, uint32_t>;
+
+enum class WorkerRole : uint8_t { kRegular, kPrefill, kDecode };
+std::string_view RoleName(WorkerRole role);
+
+// How a worker was named: by a flag, a file, discovery or POST /workers.
+struct WorkerSpec {
+  std::string url;  // "http://host:port[/base]", no slash at its end
+  WorkerRole role = WorkerRole::kRegular;
+  std::string model;           // empty: what the worker says of itself
+  std::string api_key;         // sent instead of the client's when set
+  int bootstrap_port = 0;      // prefill workers; 0: null in requests, the worker's own default
+  std::string source = "api";  // who added it; discovery removes only its own
+
+  bool operator==(const WorkerSpec&) const = default;
+};
+
+enum class WorkerState : uint8_t {
+  kPending,   // not yet seen healthy
+  kReady,     // takes requests, when its breaker lets them
+  kDown,      // failed its health checks or refused a connection
+  kDraining,  // finishes what it has and takes nothing new
+};
+std::string_view StateName(WorkerState state);
+
+// What a worker said of itself (/server_info, /model_info, /v1/models). Zeros where it did not.
+struct WorkerFacts {
+  std::vector<std::string> models;  // served names, the first is its own
+  int64_t max_total_tokens = 0;     // of its KV cache
+  int64_t max_running_requests = 0;
+  bool role_known = false;
+  WorkerRole role = WorkerRole::kRegular;
+};
+
+// What it last reported of its load (/v1/loads).
+struct ReportedLoad {
+  int64_t at_ns = 0;  // 0: never
+  int64_t running = 0;
+  int64_t waiting = 0;
+  double token_usage = 0.0;  // of its KV cache, 0 to 1
+};
+
+}  // namespace hayate::gateway

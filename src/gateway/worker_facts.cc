@@ -1,0 +1,91 @@
+#include "gateway/worker_facts.h"
+
+#include <simdjson.h>
+
+#include <algorithm>
+
+namespace hayate::gateway {
+namespace {
+
+using simdjson::dom::element;
+
+// Whole numbers, also those written as 3.0.
+int64_t NumberOf(const element& object, const char* key) {
+  int64_t whole = 0;
+  double number = 0.0;
+  if (object[key].get(whole) == simdjson::SUCCESS) return whole;
+  if (object[key].get(number) == simdjson::SUCCESS && number > -9e15 && number < 9e15) {
+    return static_cast<int64_t>(number);
+  }
+  return 0;
+}
+
+std::string_view TextOf(const element& object, const char* key) {
+  std::string_view text;
+  return object[key].get(text) == simdjson::SUCCESS ? text : std::string_view();
+}
+
+void AddModel(std::string_view name, WorkerFacts& out) {
+  constexpr size_t kMaxModels = 256;
+  if (name.empty() || out.models.size() >= kMaxModels) return;
+  if (std::find(out.models.begin(), out.models.end(), name) != out.models.end()) return;
+  out.models.emplace_back(name);
+}
+
+}  // namespace
+
+void ReadServerInfo(std::string_view json, WorkerFacts& out) {
+  simdjson::dom::parser parser;
+  element root;
+  const simdjson::padded_string padded(json);
+  if (parser.parse(padded).get(root) != simdjson::SUCCESS || !root.is_object()) return;
+  const std::string_view served = TextOf(root, "served_model_name");
+  AddModel(served.empty() ? TextOf(root, "model_path") : served, out);
+  out.max_total_tokens =
+      std::max(NumberOf(root, "max_total_num_tokens"), NumberOf(root, "max_total_tokens"));
+  out.max_running_requests = NumberOf(root, "max_running_requests");
+  const std::string_view mode = TextOf(root, "disaggregation_mode");
+  out.role_known = !mode.empty();
+  out.role = mode == "prefill"  ? WorkerRole::kPrefill
+             : mode == "decode" ? WorkerRole::kDecode
+                                : WorkerRole::kRegular;
+}
+
+void ReadModelList(std::string_view json, WorkerFacts& out) {
+  simdjson::dom::parser parser;
+  element root;
+  simdjson::dom::array list;
+  const simdjson::padded_string padded(json);
+  if (parser.parse(padded).get(root) != simdjson::SUCCESS ||
+      root["data"].get(list) != simdjson::SUCCESS) {
+    return;
+  }
+  for (const element& model : list) AddModel(TextOf(model, "id"), out);
+}
+
+std::optional<ReportedLoad> ReadLoads(std::string_view json, int64_t now_ns) {
+  simdjson::dom::parser parser;
+  element root;
+  const simdjson::padded_string padded(json);
+  if (parser.parse(padded).get(root) != simdjson::SUCCESS) return std::nullopt;
+  simdjson::dom::array ranks;
+  if (root["loads"].get(ranks) != simdjson::SUCCESS && root.get(ranks) != simdjson::SUCCESS) {
+    return std::nullopt;
+  }
+  ReportedLoad load{.at_ns = now_ns};
+  for (const element& rank : ranks) {
+    const int64_t waiting = NumberOf(rank, "num_waiting_reqs");
+    load.waiting += waiting;
+    load.running +=
+        std::max(NumberOf(rank, "num_running_reqs"), NumberOf(rank, "num_reqs") - waiting);
+    double usage = 0.0;
+    if (rank["token_usage"].get(usage) == simdjson::SUCCESS) {
+      load.token_usage = std::clamp(std::max(load.token_usage, usage), 0.0, 1.0);
+    }
+  }
+  load.waiting = std::max<int64_t>(load.waiting, 0);
+  load.running = std::max<int64_t>(load.running, 0);
+  return load;
+}
+
+}  // namespace hayate::gateway

@@ -1,0 +1,21 @@
+#pragma once
+// What workers say of themselves, read leniently: SGLang's and Hayate's forms, old and new. A field
+// that is missing or of another type counts as not said.
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gateway/worker.h"
+
+namespace hayate::gateway {
+
+// Of /server_info (or /get_server_info).
+void ReadServerInfo(std::string_view json, WorkerFacts& out);
+// Of /v1/models: appends the ids that are not there yet.
+void ReadModelList(std::string_view json, WorkerFacts& out);
+// Of /v1/loads, or of the older /get_load; summed over data-parallel ranks.
+std::optional<ReportedLoad> ReadLoads(std::string_view json, int64_t now_ns);
+
+}  // namespace hayate::gateway

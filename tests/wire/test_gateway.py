@@ -1,0 +1,428 @@
+"""The gateway before scripted workers: routing, failure, cancellation, headers, limits, draining."""
+
+import asyncio
+import collections
+import json
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+from gateway_process import ANSWER, GatewayProcess, Reply, ScriptedWorker, event, gateway_before
+
+CHAT = "/v1/chat/completions"
+
+
+def chat(prompt: str = "hi", **fields: object) -> dict:
+    return {"model": "M", "messages": [{"role": "user", "content": prompt}], **fields}
+
+
+def shares(workers: list[ScriptedWorker]) -> list[int]:
+    return [len(worker.requests) for worker in workers]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "gateway.log"
+
+
+def test_the_openai_client_talks_through_it(log: Path) -> None:
+    with gateway_before([ScriptedWorker(), ScriptedWorker()], log) as gateway:
+        client = openai.OpenAI(base_url=gateway.url + "/v1", api_key="none", max_retries=0)
+        assert [model.id for model in client.models.list()] == ["M"]
+        answer = client.chat.completions.create(**chat())
+        assert answer.choices[0].message.content == "hello"
+        stream = client.chat.completions.create(**chat(), stream=True)
+        assert "".join(chunk.choices[0].delta.content for chunk in stream) == "0 1 2 3 "
+
+
+@pytest.mark.parametrize("policy", ["round_robin", "power_of_two", "least_load", "cache_aware"])
+def test_distinct_requests_spread(log: Path, policy: str) -> None:
+    async def slow(reply: Reply) -> None:
+        await asyncio.sleep(0.02)
+        await reply.send(200, ANSWER)
+
+    workers = [ScriptedWorker(slow) for _ in range(4)]
+    with gateway_before(workers, log, "--policy", policy) as gateway, httpx.Client(timeout=30) as client:
+        with ThreadPoolExecutor(16) as pool:
+            statuses = list(
+                pool.map(
+                    lambda i: client.post(gateway.url + CHAT, json=chat(f"{i * 7919} {'x' * 500}")).status_code,
+                    range(200),
+                )
+            )
+        assert statuses == [200] * 200
+        assert all(20 <= share <= 80 for share in shares(workers)), shares(workers)
+
+
+def test_a_shared_prefix_stays_together_under_cache_aware(log: Path) -> None:
+    workers = [ScriptedWorker() for _ in range(3)]
+    with gateway_before(workers, log) as gateway, httpx.Client() as client:
+        for i in range(30):
+            assert client.post(gateway.url + CHAT, json=chat("s" * 4000 + str(i))).status_code == 200
+        assert max(shares(workers)) >= 25, shares(workers)
+
+
+def test_a_killed_worker_costs_no_plain_request_and_ends_its_streams_with_an_error(log: Path) -> None:
+    async def stream_then_hang(reply: Reply) -> None:
+        if b'"stream"' not in reply.request.body:
+            return await reply.send(200, ANSWER)
+        await reply.begin_events()
+        await reply.chunk(event("one "))
+        await reply.chunk(b'data: {"half": ')
+        await reply.wait_for_abort(30)
+        return None
+
+    victim, other = ScriptedWorker(stream_then_hang), ScriptedWorker()
+    with gateway_before([victim, other], log, "--policy", "round_robin") as gateway:
+        client = openai.OpenAI(base_url=gateway.url + "/v1", api_key="none", max_retries=0)
+        texts = []
+        with pytest.raises(openai.APIError, match="worker"):
+            for _ in range(2):  # one of the two goes to the victim
+                for chunk in client.chat.completions.create(**chat(), stream=True):
+                    texts.append(chunk.choices[0].delta.content)
+                    if texts[-1] == "one ":
+                        victim.kill()
+        assert "one " in texts
+        for _ in range(20):
+            assert client.chat.completions.create(**chat()).choices[0].message.content == "hello"
+        gateway.wait_for_workers(1)
+        metrics = gateway.metrics()
+        assert metrics["hayate_gateway_broken_streams_total"] == 1
+        # The port is taken again: the worker is back.
+        revived = ScriptedWorker(port=victim.port)
+        gateway.wait_for_workers(2)
+        for _ in range(4):
+            assert client.chat.completions.create(**chat()).choices[0].message.content == "hello"
+        assert len(revived.requests) == 2
+        revived.close()
+
+
+def test_an_answer_that_breaks_before_its_first_byte_is_tried_elsewhere(log: Path) -> None:
+    async def die(reply: Reply) -> None:
+        if b'"stream": true' in reply.request.body:
+            await reply.begin_events()
+        else:
+            reply.writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+            await reply.writer.drain()
+        reply.cut()
+
+    workers = [ScriptedWorker(die), ScriptedWorker()]
+    with gateway_before(workers, log, "--policy", "round_robin") as gateway, httpx.Client() as client:
+        for _ in range(4):
+            assert client.post(gateway.url + CHAT, json=chat()).json() == ANSWER
+            assert "[DONE]" in client.post(gateway.url + CHAT, json=chat(stream=True)).text
+
+
+def test_clients_that_leave_are_noticed_and_forgotten(log: Path) -> None:
+    async def wait(reply: Reply) -> None:
+        if b"patience" in reply.request.body:
+            await reply.wait_for_abort(30)
+        else:
+            await reply.send(200, ANSWER)
+
+    workers = [ScriptedWorker(wait), ScriptedWorker(wait)]
+    with gateway_before(workers, log, "--policy", "least_load") as gateway:
+        body = json.dumps(chat("patience")).encode()
+        head = (
+            f"POST {CHAT} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        clients = [socket.create_connection(("127.0.0.1", gateway.port)) for _ in range(100)]
+        for client in clients:
+            client.sendall(head.encode() + body)
+        deadline = time.monotonic() + 10
+        while sum(shares(workers)) < 100 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        left = time.monotonic()
+        for client in clients:
+            client.close()
+        for worker in workers:
+            for request in worker.requests:
+                assert request.aborted.wait(5)
+        assert time.monotonic() - left < 1.0
+        metrics = gateway.metrics()
+        assert metrics["hayate_gateway_requests_running"] == 0
+        assert all(value == 0 for name, value in metrics.items() if name.startswith("hayate_gateway_worker_requests{"))
+        before = shares(workers)
+        with httpx.Client() as session:
+            for _ in range(100):
+                assert session.post(gateway.url + CHAT, json=chat()).status_code == 200
+        after = [now - then for now, then in zip(shares(workers), before, strict=True)]
+        assert all(40 <= share <= 60 for share in after), after
+
+
+def test_bad_requests_and_busy_answers_are_no_faults_and_failures_are(log: Path) -> None:
+    mode = {"status": 400}
+
+    async def script(reply: Reply) -> None:
+        status = mode["status"]
+        fields = ["Retry-After: 7"] if status == 503 else []
+        await reply.send(status, ANSWER if status == 200 else {"error": {"message": "no"}}, *fields)
+
+    flags = ["--cb-timeout-duration-secs", "1", "--retry-max-retries", "0", "--cb-success-threshold", "1"]
+    with gateway_before([ScriptedWorker(script)], log, *flags) as gateway, httpx.Client() as client:
+
+        def post() -> httpx.Response:
+            return client.post(gateway.url + CHAT, json=chat())
+
+        assert [post().status_code for _ in range(50)] == [400] * 50
+        mode["status"] = 200
+        assert post().status_code == 200
+        mode["status"] = 503
+        busy = [post() for _ in range(50)]
+        assert [answer.status_code for answer in busy] == [503] * 50
+        assert all(answer.headers["retry-after"] == "7" for answer in busy)
+        mode["status"] = 200
+        assert post().status_code == 200
+        mode["status"] = 500
+        statuses = [post().status_code for _ in range(10)]
+        assert statuses[:5] == [500] * 5
+        assert statuses[5:] == [503] * 5  # the breaker is open
+        mode["status"] = 200
+        refused = post()
+        assert refused.status_code == 503
+        assert refused.json()["error"]["code"] == "no_healthy_workers"
+        assert int(refused.headers["retry-after"]) >= 1
+        time.sleep(1.1)
+        assert [post().status_code for _ in range(5)] == [200] * 5
+
+
+def test_end_to_end_fields_pass_both_ways_and_hop_by_hop_ones_do_not(log: Path) -> None:
+    async def script(reply: Reply) -> None:
+        await reply.send(418, b"tea", "x-w: 1", "Set-Cookie: a=1", "Set-Cookie: b=2", "Connection: x-gone", "x-gone: 1")
+
+    worker = ScriptedWorker(script)
+    with gateway_before([worker], log) as gateway:
+        fields = [
+            ("Authorization", "Bearer t"),
+            ("X-Request-Id", "mine"),
+            ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+            ("X-Custom", "c"),
+            ("Connection", "X-Hop"),
+            ("X-Hop", "1"),
+            ("Accept-Encoding", "gzip"),
+        ]
+        answer = httpx.post(gateway.url + CHAT, json=chat(), headers=fields)
+        assert answer.status_code == 418
+        assert answer.content == b"tea"
+        assert answer.headers["x-w"] == "1"
+        assert answer.headers.get_list("set-cookie") == ["a=1", "b=2"]
+        assert "x-gone" not in answer.headers
+        seen = worker.requests[-1]
+        for name, value in fields[:4] + fields[6:]:
+            assert seen.values(name) == [value], name
+        assert seen.values("x-hop") == []
+        assert seen.values("host") == [f"127.0.0.1:{worker.port}"]
+        made = httpx.post(gateway.url + CHAT, json=chat()).headers["x-request-id"]
+        assert made.startswith("chatcmpl-")
+        assert worker.requests[-1].values("x-request-id") == [made]
+        assert "Bearer t" not in gateway.log_text()
+
+
+def test_no_worker_is_told_apart_from_an_unknown_model(log: Path, tmp_path: Path) -> None:
+    worker = ScriptedWorker()
+    dead = ScriptedWorker()
+    dead.kill()
+    with gateway_before([worker, dead], log, ready=1) as gateway, httpx.Client() as client:
+        assert [client.post(gateway.url + CHAT, json=chat()).status_code for _ in range(6)] == [200] * 6
+        unknown = client.post(gateway.url + CHAT, json={**chat(), "model": "other"})
+        assert unknown.status_code == 404
+        assert unknown.json()["error"]["code"] == "model_not_found"
+        assert "M" in unknown.json()["error"]["message"]
+    empty = GatewayProcess([], tmp_path / "empty.log")
+    try:
+        empty.wait_until("/health")
+        assert httpx.get(empty.url + "/readiness").status_code == 503
+        assert httpx.get(empty.url + "/v1/models").json()["data"] == []
+        answer = httpx.post(empty.url + CHAT, json=chat(), timeout=1.0)
+        assert answer.status_code == 503
+        assert "retry-after" in answer.headers
+        late = ScriptedWorker()
+        assert httpx.post(empty.url + "/workers", json={"url": late.url}).status_code == 202
+        empty.wait_for_workers(1)
+        assert httpx.post(empty.url + CHAT, json=chat()).json() == ANSWER
+        late.close()
+    finally:
+        empty.stop()
+
+
+def test_a_removed_worker_finishes_its_streams_and_gets_nothing_new(log: Path) -> None:
+    async def slow(reply: Reply) -> None:
+        await reply.begin_events()
+        for i in range(10):
+            await reply.chunk(event(f"{i} "))
+            await asyncio.sleep(0.05)
+        await reply.chunk(b"data: [DONE]\n\n")
+        await reply.end()
+
+    workers = [ScriptedWorker(slow), ScriptedWorker(slow)]
+    with gateway_before(workers, log, "--policy", "round_robin") as gateway, ThreadPoolExecutor(4) as pool:
+        streams = [pool.submit(httpx.post, gateway.url + CHAT, json=chat(stream=True), timeout=30) for _ in range(4)]
+        while sum(shares(workers)) < 4:
+            time.sleep(0.01)
+        listed = httpx.get(gateway.url + "/workers").json()
+        assert listed["total"] == 2
+        number = next(w["id"] for w in listed["workers"] if w["url"] == workers[0].url)
+        assert httpx.delete(f"{gateway.url}/workers/{number}").status_code == 202
+        for _ in range(3):
+            assert "[DONE]" in httpx.post(gateway.url + CHAT, json=chat(stream=True), timeout=30).text
+        assert shares(workers)[0] == 2
+        assert all("9 " in stream.result().text and "[DONE]" in stream.result().text for stream in streams)
+        deadline = time.monotonic() + 5
+        while httpx.get(gateway.url + "/workers").json()["total"] > 1:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert httpx.get(gateway.url + "/list_workers").json()["urls"] == [workers[1].url]
+
+
+def test_sigterm_drains(log: Path) -> None:
+    async def slow(reply: Reply) -> None:
+        await reply.begin_events()
+        for i in range(20):
+            await reply.chunk(event(f"{i} "))
+            await asyncio.sleep(0.05)
+        await reply.chunk(b"data: [DONE]\n\n")
+        await reply.end()
+
+    workers = [ScriptedWorker(slow)]
+    with gateway_before(workers, log, "--drain-settle-secs", "3") as gateway, ThreadPoolExecutor(10) as pool:
+        streams = [pool.submit(httpx.post, gateway.url + CHAT, json=chat(stream=True), timeout=30) for _ in range(10)]
+        while sum(shares(workers)) < 10:
+            time.sleep(0.01)
+        gateway.process.terminate()
+        gateway.wait_until("/readiness", 503, 2.5)
+        assert httpx.get(gateway.url + "/health").status_code == 200
+        late = pool.submit(httpx.post, gateway.url + CHAT, json=chat(stream=True), timeout=30)
+        for stream in [*streams, late]:
+            assert "[DONE]" in stream.result().text
+        gateway.stop()
+
+
+def test_limits_answer_429_in_json_and_queued_requests_run(log: Path) -> None:
+    async def slow(reply: Reply) -> None:
+        await asyncio.sleep(0.2)
+        await reply.send(200, ANSWER)
+
+    flags = ["--max-concurrent-requests", "2", "--queue-size", "2", "--queue-timeout-secs", "5"]
+    with gateway_before([ScriptedWorker(slow)], log, *flags) as gateway, ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: httpx.post(gateway.url + CHAT, json=chat(), timeout=30), range(8)))
+        counts = collections.Counter(answer.status_code for answer in answers)
+        assert counts[200] >= 4
+        assert counts[429] == 8 - counts[200]
+        refused = next(answer for answer in answers if answer.status_code == 429)
+        assert refused.json()["error"]["type"] == "rate_limit_error"
+        assert int(refused.headers["retry-after"]) >= 1
+
+
+def test_keys_are_needed_and_limited(log: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.json"
+    keys.write_text(
+        json.dumps(
+            {"keys": [{"id": "a", "key": "ka", "admin": True}, {"id": "b", "key": "kb", "requests_per_second": 1}]}
+        )
+    )
+    with gateway_before([ScriptedWorker()], log, "--api-key-file", str(keys)) as gateway, httpx.Client() as client:
+
+        def post(key: str) -> int:
+            return client.post(gateway.url + CHAT, json=chat(), headers={"Authorization": f"Bearer {key}"}).status_code
+
+        assert client.post(gateway.url + CHAT, json=chat()).status_code == 401
+        assert post("wrong") == 401
+        assert [post("ka") for _ in range(20)] == [200] * 20
+        assert 429 in [post("kb") for _ in range(10)]
+        assert client.get(gateway.url + "/workers").status_code == 401
+        denied = client.post(gateway.url + "/flush_cache", headers={"Authorization": "Bearer kb"})
+        assert denied.status_code == 403
+        allowed = client.post(gateway.url + "/flush_cache", headers={"Authorization": "Bearer ka"})
+        assert allowed.status_code == 200
+        assert client.get(gateway.url + "/health").status_code == 200
+
+
+def test_large_bodies_flow_through_and_slow_clients_slow_only_themselves(log: Path) -> None:
+    blob = b"x" * 4_000_000
+
+    async def script(reply: Reply) -> None:
+        if b"flood" in reply.request.body:
+            await reply.begin_events()
+            for _ in range(300):
+                await reply.chunk(b"data: " + b"y" * 65536 + b"\n\n")
+            await reply.end()
+        else:
+            await reply.send(200, {"bytes": len(reply.request.body)})
+
+    with gateway_before([ScriptedWorker(script)], log) as gateway:
+        body = json.dumps(chat(blob.decode())).encode()
+        for content in (body, (body[i : i + 100_000] for i in range(0, len(body), 100_000))):
+            answer = httpx.post(
+                gateway.url + CHAT, content=content, headers={"Content-Type": "application/json"}, timeout=60
+            )
+            assert answer.json() == {"bytes": len(body)}
+        slow = socket.create_connection(("127.0.0.1", gateway.port))
+        flood = json.dumps(chat("flood", stream=True)).encode()
+        slow.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(flood)}\r\n\r\n".encode() + flood)
+        time.sleep(0.5)
+        for _ in range(20):
+            assert httpx.post(gateway.url + CHAT, json=chat(), timeout=2).status_code == 200
+        received = b""
+        while b"\r\n0\r\n\r\n" not in received[-16:]:
+            piece = slow.recv(1 << 20)
+            assert piece
+            received = received[-16:] + piece
+        slow.close()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
+        "POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+        "POST /v1/completions HTTP/1.1\r\nHost: a\r\nX: 1\r\n folded\r\nContent-Length: 0\r\n\r\n",
+        "POST /v1/completions HTTP/1.1\nHost: a\nContent-Length: 0\n\n",
+        "POST /v1/completions HTTP/1.1\r\nHost: a\r\nX: a\rb\r\nContent-Length: 0\r\n\r\n",
+        "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length : 0\r\n\r\n",
+        "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: +5\r\n\r\nhello",
+        "POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5 \r\nhello\r\n0\r\n\r\n",
+        "POST /v1/completions HTTP/1.1\r\nHost: a\r\nHost: b\r\nContent-Length: 0\r\n\r\n",
+    ],
+)
+def test_ambiguous_requests_are_refused_and_never_reach_a_worker(log: Path, head: str) -> None:
+    worker = ScriptedWorker()
+    with gateway_before([worker], log) as gateway:
+        with socket.create_connection(("127.0.0.1", gateway.port)) as client:
+            client.sendall(head.encode() + b"GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n")
+            client.settimeout(10)
+            answer = b""
+            while piece := client.recv(65536):
+                answer += piece
+        assert answer.split(b" ", 2)[1] in (b"400", b"501"), answer
+        assert answer.count(b"HTTP/1.1") == 1
+        assert worker.requests == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nX: 1\r\n folded\r\nContent-Length: 2\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\nContent-Length: 2\n\n{}",
+        b"HTTP/1.1 200 OK\r\nX: a\rb\r\nContent-Length: 2\r\n\r\n{}",
+        b"garbage\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
+    ],
+)
+def test_ambiguous_answers_become_502(log: Path, answer: bytes) -> None:
+    async def script(reply: Reply) -> None:
+        reply.writer.write(answer)
+        await reply.writer.drain()
+        await asyncio.sleep(0.05)
+        reply.cut()
+
+    with gateway_before([ScriptedWorker(script)], log, "--disable-retries") as gateway:
+        seen = httpx.post(gateway.url + CHAT, json=chat())
+        assert seen.status_code == 502
+        assert seen.json()["error"]["type"] == "server_error"
