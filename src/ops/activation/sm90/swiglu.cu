@@ -2,9 +2,10 @@
 // registers. Grid: [T, pieces of a row]; one piece where a scale needs the whole row. Traffic,
 // bf16: 6 bytes an element of the result (5 + 1/32 into fp8 alone).
 
+#include "ops/activation/sm90/swiglu.h"
+
 #include "base/align.h"
 #include "base/check.h"
-#include "ops/activation/sm90/swiglu.h"
 #include "ops/detail/sm90/dependent_launch.cuh"
 #include "ops/detail/sm90/launch.cuh"
 #include "ops/quantize/sm90/quantize_row.cuh"

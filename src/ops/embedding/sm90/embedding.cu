@@ -1,12 +1,13 @@
 // Rows of the embedding table in fp32. Grid: [T, pieces of a row]; a thread decodes four
 // neighbours and stores 16 bytes. Writes 4 bytes an element, reads what the table's type has.
 
+#include "ops/embedding/sm90/embedding.h"
+
 #include "base/align.h"
 #include "base/check.h"
 #include "ops/detail/sm90/dependent_launch.cuh"
 #include "ops/detail/sm90/launch.cuh"
 #include "ops/detail/sm90/stored_element.cuh"
-#include "ops/embedding/sm90/embedding.h"
 
 namespace hayate::ops::sm90 {
 namespace {

@@ -1,10 +1,11 @@
 // Copies rows by index, 16 bytes a thread where the rows allow it. Grid: [pieces of a row, L].
 
+#include "ops/gather/sm90/gather_rows.h"
+
 #include "base/align.h"
 #include "base/check.h"
 #include "ops/detail/sm90/dependent_launch.cuh"
 #include "ops/detail/sm90/launch.cuh"
-#include "ops/gather/sm90/gather_rows.h"
 
 namespace hayate::ops::sm90 {
 namespace {

@@ -1,7 +1,8 @@
+#include "ops/matmul/sm90/simple_gemm.h"
+
 #include "base/align.h"
 #include "base/check.h"
 #include "ops/detail/sm90/eight.cuh"
-#include "ops/matmul/sm90/simple_gemm.h"
 #include "tensor/cuda/check.h"
 
 namespace hayate::ops::sm90 {

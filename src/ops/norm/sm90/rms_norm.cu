@@ -4,11 +4,12 @@
 // T is. A thread keeps its chunks of 8 columns in registers: every byte is read and written once.
 // Traffic of AddRmsNorm, bf16 activations: 12 bytes an element (residual in and out, x in, out).
 
+#include "ops/norm/sm90/rms_norm.h"
+
 #include "base/align.h"
 #include "ops/detail/sm90/dependent_launch.cuh"
 #include "ops/detail/sm90/eight.cuh"
 #include "ops/detail/sm90/launch.cuh"
-#include "ops/norm/sm90/rms_norm.h"
 #include "ops/quantize/sm90/quantize_row.cuh"
 
 namespace hayate::ops::sm90 {

@@ -1,10 +1,11 @@
 // Quantises rows that no other operator could quantise on the way: the heads' outputs before the
 // output projection. A block per row; 3 bytes an element of bf16.
 
+#include "ops/quantize/sm90/fp8_rows.h"
+
 #include "base/align.h"
 #include "ops/detail/sm90/dependent_launch.cuh"
 #include "ops/detail/sm90/launch.cuh"
-#include "ops/quantize/sm90/fp8_rows.h"
 #include "ops/quantize/sm90/quantize_row.cuh"
 
 namespace hayate::ops::sm90 {

@@ -3,12 +3,13 @@
 // Rope: a warp per head of a token; the head stays in the warp's registers between the norm and the
 // turn. Grid: [tokens · (Hq + Hkv) / warps of a block]. Traffic: the heads read and written once.
 
+#include "ops/rope/sm90/rope.h"
+
 #include "base/align.h"
 #include "base/check.h"
 #include "ops/detail/sm90/dependent_launch.cuh"
 #include "ops/detail/sm90/eight.cuh"
 #include "ops/detail/sm90/launch.cuh"
-#include "ops/rope/sm90/rope.h"
 
 namespace hayate::ops::sm90 {
 namespace {

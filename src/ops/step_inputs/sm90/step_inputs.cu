@@ -1,6 +1,7 @@
+#include "ops/step_inputs/sm90/step_inputs.h"
+
 #include <algorithm>
 
-#include "ops/step_inputs/sm90/step_inputs.h"
 #include "tensor/cuda/check.h"
 
 namespace hayate::ops::sm90 {
