@@ -1,0 +1,19 @@
+#pragma once
+// Layer norm: out = (x − mean(x)) / √(var(x) + eps) · weight + bias, in fp32 over the last axis.
+
+#include "tensor/device.h"
+#include "tensor/tensor_view.h"
+
+namespace hayate::ops {
+
+struct LayerNormArgs {
+  TensorView out;       // [T, H], f32; may be x
+  ConstTensorView x;    // [T, H], f32
+  const float* weight;  // [H]
+  const float* bias;    // [H]
+  float eps = 1e-6f;
+};
+// CPU. A row's result depends on that row alone.
+void LayerNorm(Stream stream, const LayerNormArgs& args);
+
+}  // namespace hayate::ops
