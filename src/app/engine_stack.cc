@@ -41,8 +41,7 @@ Result<std::unique_ptr<weights::Checkpoint>> MakeDummyCheckpoint(const std::stri
     return Error(ErrorCode::kUnsupported,
                  "{}: --load-format dummy needs a model directory with config.json", path);
   }
-  ASSIGN_OR_RETURN(const models::ModelConfig config, models::ReadModelConfig(checkpoint));
-  ASSIGN_OR_RETURN(auto tensors, models::ListTensors(config, DType::kBF16));
+  ASSIGN_OR_RETURN(auto tensors, models::ListTensors(checkpoint, DType::kBF16));
   RETURN_IF_ERROR(checkpoint.AddDummyTensors(std::move(tensors), kDummySeed));
   return std::make_unique<weights::Checkpoint>(std::move(checkpoint));
 }

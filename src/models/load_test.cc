@@ -255,5 +255,27 @@ TEST(Load, BadOptionsAndDamagedTensorsAreErrors) {
   EXPECT_THAT(value.message(), HasSubstr("attn_norm"));
 }
 
+// A checkpoint of random weights in the shapes of a golden case's config runs.
+TEST(Load, DummyTensorsOfEveryFamilyAreWhatTheModelAsksFor) {
+  for (const char* name : {"qwen_moe/qwen3_moe_fp8", "qwen_moe/qwen2_moe", "gpt_oss/gpt_oss",
+                           "deepseek_v3/deepseek_v3", "deepseek_v32/deepseek_v32_fp8"}) {
+    const std::string folder = std::string("tests/golden/") + name;
+    Checkpoint dummy = Checkpoint::OpenConfig(folder).value();
+    ASSERT_TRUE(dummy.AddDummyTensors(ListTensors(dummy, DType::kBF16).value(), 1).ok());
+    const std::vector<float> logits = Logits(dummy, {.num_ranks = 2}, {5, 99, 17, 230});
+    EXPECT_TRUE(std::ranges::all_of(logits, [](float v) { return std::isfinite(v); })) << name;
+    // The golden checkpoint has no tensor that the list lacks, but for layers that are not loaded.
+    const Checkpoint real = Checkpoint::Open(folder).value();
+    for (const auto& [tensor, info] : real.tensors()) {
+      if (tensor.starts_with("model.layers.3.") &&
+          !dummy.Has("model.layers.3.input_layernorm.weight")) {
+        continue;
+      }
+      ASSERT_TRUE(dummy.Has(tensor)) << name << " " << tensor;
+      EXPECT_EQ(dummy.tensors().find(tensor)->second.shape, info.shape) << tensor;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace hayate::models

@@ -17,7 +17,7 @@ using testing::WantedLogits;
 using testing::WorstDifference;
 
 const std::filesystem::path kGolden = "tests/golden";
-constexpr const char* kFolders[] = {"dense", "qwen_moe", "gpt_oss"};
+constexpr const char* kFolders[] = {"dense", "qwen_moe", "gpt_oss", "deepseek_v3", "deepseek_v32"};
 
 class Golden : public ::testing::TestWithParam<std::string> {
  protected:
@@ -130,6 +130,20 @@ TEST_P(DenseGolden, SmallerCacheTypesAndFastModeStayClose) {
   EXPECT_LT(WorstDifference(Chunked(*fast, 40, 0), expected_.logits), 0.15f);
 }
 
+// Where a cache of latents can be had in both forms.
+class LatentGolden : public Golden {};
+
+TEST_P(LatentGolden, TheMaterialisedFormGivesTheSameLogits) {
+  for (const int num_ranks : {1, 2}) {
+    const auto runner =
+        Runner({.num_ranks = num_ranks, .latent_form = ops::LatentForm::kMaterialised});
+    for (const size_t chunk : {size_t{40}, size_t{11}}) {
+      EXPECT_LT(WorstDifference(Chunked(*runner, chunk, 0), expected_.logits), kExactTolerance);
+      runner->Drop(0);
+    }
+  }
+}
+
 TEST_P(Golden, PageSizeDoesNotChangeTheBits) {
   std::vector<float> first;
   for (const int32_t page_tokens : {1, 5, 16, 64}) {
@@ -159,10 +173,14 @@ INSTANTIATE_TEST_SUITE_P(Families, Golden, ::testing::ValuesIn(Cases(kFolders)),
 INSTANTIATE_TEST_SUITE_P(Families, DenseGolden,
                          ::testing::ValuesIn(Cases(std::span(kFolders).first(1))), CaseName);
 
+INSTANTIATE_TEST_SUITE_P(Families, LatentGolden,
+                         ::testing::ValuesIn(Cases(std::span(kFolders).subspan(3, 1))), CaseName);
+
 TEST(Golden, HasACaseOfEveryFamily) {
   const std::vector<std::string> cases = Cases(kFolders);
   for (const char* name : {"dense/llama", "dense/mistral_window_8", "dense/qwen2", "dense/qwen3",
-                           "qwen_moe/qwen2_moe", "qwen_moe/qwen3_moe", "gpt_oss/gpt_oss"}) {
+                           "qwen_moe/qwen2_moe", "qwen_moe/qwen3_moe", "gpt_oss/gpt_oss",
+                           "deepseek_v3/deepseek_v3", "deepseek_v32/deepseek_v32"}) {
     EXPECT_NE(std::ranges::find(cases, name), cases.end()) << name;
   }
 }

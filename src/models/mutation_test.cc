@@ -116,5 +116,20 @@ TEST(Mutation, ForgottenRenormalisationAndSharedGateShow) {
   EXPECT_GT(gate.Error(), kClearlyWrong);
 }
 
+TEST(Mutation, DeepseeksRotationRouterAndIndexerShow) {
+  const char* v3 = "deepseek_v3/deepseek_v3";
+  const Copy base(v3), mscale(v3), bias(v3), groups(v3), fewer("deepseek_v32/deepseek_v32");
+  base.EditConfig([](Json& config) { config["rope_theta"] = 9000.0; });
+  mscale.EditConfig([](Json& config) { config["rope_scaling"]["mscale_all_dim"] = 0.5; });
+  bias.EditBytes("e_score_correction_bias", Zero);
+  groups.EditConfig([](Json& config) { config["topk_group"] = 4; });
+  fewer.EditConfig([](Json& config) { config["index_topk"] = 11; });
+  EXPECT_GT(base.Error(), kClearlyWrong);
+  EXPECT_GT(mscale.Error(), kClearlyWrong);
+  EXPECT_GT(bias.Error(), kClearlyWrong);
+  EXPECT_GT(groups.Error(), kClearlyWrong);
+  EXPECT_GT(fewer.Error(), kClearlyWrong);
+}
+
 }  // namespace
 }  // namespace hayate::models

@@ -1,7 +1,9 @@
+#include "models/registry.h"
+
 #include "base/error.h"
+#include "models/deepseek_v3.h"
 #include "models/deepseek_v4.h"
 #include "models/dense_model.h"
-#include "models/registry.h"
 
 namespace hayate::models {
 namespace {
@@ -45,6 +47,10 @@ Result<std::unique_ptr<Model>> Named(const weights::Checkpoint& checkpoint,
 Result<std::unique_ptr<Model>> LoadModel(const weights::Checkpoint& checkpoint,
                                          const LoadOptions& options) {
   RETURN_IF_ERROR(CheckPages(options));
+  if (IsDeepseekV3(checkpoint.architecture())) {
+    ASSIGN_OR_RETURN(const DeepseekV3Config config, ReadDeepseekV3Config(checkpoint));
+    return Named(checkpoint, LoadDeepseekV3(checkpoint, config, options));
+  }
   if (checkpoint.architecture() == "DeepseekV4ForCausalLM") {
     return Named(checkpoint, LoadDeepseekV4(checkpoint, options));
   }

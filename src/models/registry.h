@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "models/config.h"
 #include "models/model.h"
+#include "ops/latent_attention/latent_attention.h"
 #include "ops/matmul/matmul.h"
 #include "tensor/device.h"
 #include "weights/checkpoint.h"
@@ -19,9 +20,12 @@ struct LoadOptions {
   int num_ranks = 1;
   Device* device = nullptr;  // of this rank; must outlive the model
   ops::MatmulPrecision precision = ops::MatmulPrecision::kFast;
-  DType kv_dtype = DType::kF16;  // kF32, kF16, kBF16, kI8
-  int32_t page_tokens = 32;      // [1, 1024]
-  int32_t max_context = 0;       // 0: what the checkpoint promises
+  DType kv_dtype = DType::kF16;  // kF32, kF16, kBF16, kI8; latent caches kF32, kBF16, kF8E4M3
+  // Latent attention: how rows of several tokens are computed. Materialised is quicker for long
+  // chunks, but whether a token is computed so depends on how its prompt was chunked.
+  ops::LatentForm latent_form = ops::LatentForm::kAbsorbed;
+  int32_t page_tokens = 32;  // [1, 1024]
+  int32_t max_context = 0;   // 0: what the checkpoint promises
   // Called on this rank's thread after each layer: bytes of the checkpoint read so far and in all,
   // both for this rank's share. May be empty.
   std::function<void(int64_t done, int64_t total)> progress;

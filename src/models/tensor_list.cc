@@ -4,6 +4,7 @@
 
 #include "base/align.h"
 #include "base/error.h"
+#include "models/detail/deepseek_v3_tensors.h"
 #include "models/detail/tensor_names.h"
 
 namespace hayate::models {
@@ -112,6 +113,16 @@ class Lister {
 
 Result<std::vector<weights::DummyTensor>> ListTensors(const ModelConfig& config, DType dtype) {
   return Lister(config, dtype).List();
+}
+
+Result<std::vector<weights::DummyTensor>> ListTensors(const weights::Checkpoint& checkpoint,
+                                                      DType dtype) {
+  if (IsDeepseekV3(checkpoint.architecture())) {
+    ASSIGN_OR_RETURN(const DeepseekV3Config config, ReadDeepseekV3Config(checkpoint));
+    return ListDeepseekV3Tensors(config, dtype);
+  }
+  ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(checkpoint));
+  return ListTensors(config, dtype);
 }
 
 }  // namespace hayate::models

@@ -12,5 +12,8 @@ namespace hayate::models {
 // says, vectors in f32. Rows must be multiples of the dtype's block: kInvalidArgument names the
 // tensor.
 Result<std::vector<weights::DummyTensor>> ListTensors(const ModelConfig& config, DType dtype);
+// The same for the config of any family, read from a checkpoint opened for its config alone.
+Result<std::vector<weights::DummyTensor>> ListTensors(const weights::Checkpoint& checkpoint,
+                                                      DType dtype);
 
 }  // namespace hayate::models

@@ -26,6 +26,7 @@ struct RunnerOptions {
   int num_ranks = 1;  // CUDA: 1
   ops::MatmulPrecision precision = ops::MatmulPrecision::kExact;
   DType kv_dtype = DType::kF32;
+  ops::LatentForm latent_form = ops::LatentForm::kAbsorbed;
   int32_t page_tokens = 16;
   int32_t max_context = 0;
   int32_t num_pages = 64;
@@ -106,6 +107,7 @@ class ModelRunner {
                                                      .device = device.get(),
                                                      .precision = options.precision,
                                                      .kv_dtype = options.kv_dtype,
+                                                     .latent_form = options.latent_form,
                                                      .page_tokens = options.page_tokens,
                                                      .max_context = options.max_context}));
       const int64_t bytes = model->workspace_bytes(options.max_tokens, options.max_tokens);
