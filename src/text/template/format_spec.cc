@@ -67,9 +67,10 @@ std::string Group(std::string digits, char separator) {
 }
 
 std::string Digits(uint64_t value, unsigned base, bool upper) {
+  const char* const letters = upper ? "0123456789ABCDEF" : "0123456789abcdef";
   std::string reversed;
   do {
-    reversed += (upper ? "0123456789ABCDEF" : "0123456789abcdef")[value % base];
+    reversed += letters[value % base];
     value /= base;
   } while (value > 0);
   return {reversed.rbegin(), reversed.rend()};
