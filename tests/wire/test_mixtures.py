@@ -12,7 +12,7 @@ from server_process import ROOT, ServerProcess
 
 GOLDEN = ROOT / "tests" / "golden"
 sys.path.insert(0, str(GOLDEN))
-from byte_tokenizer import write_tokenizer  # noqa: E402
+from byte_tokenizer import write_tokenizer
 
 MODELS = [
     "qwen_moe/qwen3_moe",

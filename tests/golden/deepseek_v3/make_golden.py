@@ -14,7 +14,7 @@ import torch
 import transformers
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import tiny_model  # noqa: E402
+import tiny_model
 
 YARN = {
     "rope_type": "yarn",

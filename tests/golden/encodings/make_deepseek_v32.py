@@ -10,10 +10,11 @@ and the prompt. Tools and the answer's schema belong to the first system message
 model put them.
 """
 
+import importlib.util
 import json
 import random
 import sys
-import types
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -55,9 +56,7 @@ def turn(r: random.Random, number: int) -> list[dict]:
         messages.append({"role": "assistant", "content": r.choice(TEXTS), "tool_calls": calls})
         if r.random() < 0.6:
             messages[-1]["reasoning_content"] = r.choice(["r1", "why\nso"])
-        messages += [
-            {"role": "tool", "tool_call_id": call["id"], "content": "result " + call["id"]} for call in calls
-        ]
+        messages += [{"role": "tool", "tool_call_id": call["id"], "content": "result " + call["id"]} for call in calls]
     if r.random() < 0.8:
         messages.append(
             {"role": "assistant", "content": r.choice(TEXTS), "reasoning_content": r.choice(["r2", "because"])}
@@ -100,9 +99,12 @@ def render(encoding, case: dict) -> str:
 def main() -> None:
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    encoding = types.ModuleType("encoding_dsv32")
-    with zipfile.ZipFile(sys.argv[1]) as wheel:
-        exec(compile(wheel.read(MODULE), MODULE, "exec"), encoding.__dict__)
+    with tempfile.TemporaryDirectory() as folder:
+        with zipfile.ZipFile(sys.argv[1]) as wheel:
+            path = wheel.extract(MODULE, folder)
+        spec = importlib.util.spec_from_file_location("encoding_dsv32", path)
+        encoding = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(encoding)
     r = random.Random(32)
     lines = []
     while len(lines) < CASES:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the tiny GPT-OSS checkpoints of this folder; ../tiny_model.py says what they hold.
 
-    python3 make_golden.py [CASE...]      all cases when none is named
+python3 make_golden.py [CASE...]      all cases when none is named
 """
 
 import argparse
@@ -13,7 +13,7 @@ import torch
 import transformers
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import tiny_model  # noqa: E402
+import tiny_model
 
 BASE = {
     "vocab_size": tiny_model.VOCAB,
