@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "base/mapped_file.h"
+#include "text/encodings/builtin_templates.h"
 
 namespace hayate::app {
 namespace {
@@ -32,7 +33,8 @@ Result<std::unique_ptr<const text::ChatTemplate>> LoadChatTemplate(
     ASSIGN_OR_RETURN(source, ReadFile(override_path, kMaxTemplateFileBytes));
   } else {
     ASSIGN_OR_RETURN(const auto templates, checkpoint.ChatTemplates());
-    if (!templates.empty()) source = templates.front().text;
+    source = templates.empty() ? text::BuiltInTemplate(checkpoint.architecture())
+                               : std::string_view(templates.front().text);
   }
   if (source.empty()) {
     return std::make_unique<const text::ChatTemplate>(text::ChatTemplate::ChatMl(texts));
