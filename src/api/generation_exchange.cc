@@ -53,26 +53,29 @@ bool GenerationExchange::ClaimNames() {
 void GenerationExchange::MakeChoices() {
   const auto n = static_cast<size_t>(parts_.spec->n);
   choices_.reserve(prompts_.size() * n);
-  for (const PreparedPrompt& prompt : prompts_) {
+  for (size_t p = 0; p < prompts_.size(); ++p) {
     for (size_t c = 0; c < n; ++c) {
-      choices_.emplace_back(*parts_.spec, *parts_.model, static_cast<int32_t>(prompt.ids.size()));
+      choices_.emplace_back(parts_.spec->OfPrompt(p), *parts_.model,
+                            static_cast<int32_t>(prompts_[p].ids.size()));
     }
   }
 }
 
-bool GenerationExchange::SubmitChoice(size_t index, uint64_t seed) {
+bool GenerationExchange::SubmitChoice(size_t index, uint64_t fresh_seed) {
   const GenerationSpec& spec = *parts_.spec;
   const auto n = static_cast<size_t>(spec.n);
   const PreparedPrompt& prompt = prompts_[index / n];
+  const GenerationSpec& own = spec.OfPrompt(index / n);
+  const uint64_t seed = own.seed ? static_cast<uint64_t>(*own.seed) : fresh_seed;
   Request request;
   request.id = parts_.client->NewId();
   request.prompt = prompt.ids;
-  request.sampling = spec.sampling;
+  request.sampling = own.sampling;
   request.sampling.max_new_tokens = prompt.max_new_tokens;
   request.sampling.seed = seed + index % n;
   request.sampling.stop_token_ids = parts_.model->eos_ids;
   request.sampling.stop_token_ids.insert(request.sampling.stop_token_ids.end(),
-                                         spec.stop_token_ids.begin(), spec.stop_token_ids.end());
+                                         own.stop_token_ids.begin(), own.stop_token_ids.end());
   request.logprobs = spec.logprobs;
   request.priority = spec.priority;
   if (spec.deadline_ms) {

@@ -38,10 +38,9 @@ class GenerationExchange {
     if (!ClaimNames()) return false;
     prompts_ = std::move(prompts);
     MakeChoices();
-    const uint64_t seed =
-        parts_.spec->seed ? static_cast<uint64_t>(*parts_.spec->seed) : seeds.NextU64();
+    const uint64_t fresh_seed = seeds.NextU64();
     for (size_t i = 0; i < choices_.size(); ++i) {
-      if (!SubmitChoice(i, seed)) return false;
+      if (!SubmitChoice(i, fresh_seed)) return false;
       on_submitted(requests_[i], i);
     }
     return true;
@@ -60,7 +59,8 @@ class GenerationExchange {
  private:
   bool ClaimNames();
   void MakeChoices();
-  bool SubmitChoice(size_t index, uint64_t seed);
+  // `fresh_seed` serves requests that name none.
+  bool SubmitChoice(size_t index, uint64_t fresh_seed);
   bool EndsWithError(const ChoiceDelta& delta) const;
   Usage CountUsage() const;
   ChoiceView View(size_t index);

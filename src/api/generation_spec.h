@@ -49,6 +49,13 @@ struct GenerationSpec {
   int32_t priority = 0;
   std::optional<int64_t> deadline_ms;  // from submission; past it the request ends with an error
 
+  // /generate with a list of sampling_params: each prompt's, of which only sampling, lengths, seed
+  // and stops count. Empty: this spec's own hold for all.
+  std::vector<GenerationSpec> per_prompt;
+  const GenerationSpec& OfPrompt(size_t prompt) const {
+    return per_prompt.empty() ? *this : per_prompt[prompt];
+  }
+
   // A list of names gives each prompt its own; one name for a list of prompts gets "_0", "_1", ….
   bool HasNamePerPrompt() const {
     return request_ids.size() > 1 || (request_ids.size() == 1 && batched);

@@ -13,13 +13,9 @@ using simdjson::dom::element;
 
 constexpr int64_t kDefaultMaxNewTokens = 128;  // SGLang's
 
-void ReadSamplingObject(FieldReader& outer, const ServedModel& model, GenerationSpec& spec) {
-  const auto object = outer.Object("sampling_params");
-  if (!object) {
-    spec.max_new_tokens = kDefaultMaxNewTokens;
-    return;
-  }
-  FieldReader fields(*object, "sampling_params.");
+void ReadSamplingObject(FieldReader& outer, simdjson::dom::object object, const std::string& prefix,
+                        const ServedModel& model, GenerationSpec& spec) {
+  FieldReader fields(object, prefix);
   ReadSamplingFields(fields, model, spec);
   spec.max_new_tokens = fields.Int("max_new_tokens", 0, std::numeric_limits<int64_t>::max())
                             .value_or(kDefaultMaxNewTokens);
@@ -32,6 +28,34 @@ void ReadSamplingObject(FieldReader& outer, const ServedModel& model, Generation
     if (fields.Any(name)) fields.Fail(name, "is not supported by this server");
   }
   outer.Fail(fields.status());
+}
+
+// One object for all prompts, or a list with one for each.
+void ReadSamplingParams(FieldReader& outer, const ServedModel& model, GenerationSpec& spec) {
+  spec.max_new_tokens = kDefaultMaxNewTokens;
+  const auto value = outer.Any("sampling_params");
+  if (!value) return;
+  simdjson::dom::object object;
+  if (value->get(object) == simdjson::SUCCESS) {
+    return ReadSamplingObject(outer, object, "sampling_params.", model, spec);
+  }
+  simdjson::dom::array list;
+  if (value->get(list) != simdjson::SUCCESS) {
+    return outer.Fail("sampling_params", "must be an object or a list of objects");
+  }
+  for (const element item : list) {
+    const std::string where = "sampling_params[" + std::to_string(spec.per_prompt.size()) + "]";
+    if (spec.per_prompt.size() == GenerationSpec::kMaxPrompts) {
+      return outer.Fail("sampling_params", "holds more objects than there may be prompts");
+    }
+    if (item.get(object) != simdjson::SUCCESS) return outer.Fail(where, "must be an object");
+    GenerationSpec& own = spec.per_prompt.emplace_back();
+    ReadSamplingObject(outer, object, where + ".", model, own);
+    if (!outer.status().ok()) return;
+    if (own.n != spec.per_prompt[0].n) return outer.Fail(where + ".n", "must be equal in all");
+  }
+  if (spec.per_prompt.empty()) return outer.Fail("sampling_params", "is an empty list");
+  spec.n = spec.per_prompt[0].n;
 }
 
 Status ReadPrompts(FieldReader& fields, const ServedModel& model, GenerationSpec& spec) {
@@ -82,7 +106,7 @@ Result<GenerationSpec> ParseGenerateRequest(simdjson::dom::object body, const Se
   FieldReader fields(body);
   GenerationSpec spec;
   spec.dialect = Dialect::kGenerate;
-  ReadSamplingObject(fields, model, spec);
+  ReadSamplingParams(fields, model, spec);
   spec.model = fields.String("model").value_or("");
   spec.stream = fields.Bool("stream").value_or(false);
   spec.logprobs.enabled = fields.Bool("return_logprob").value_or(false);
@@ -99,6 +123,10 @@ Result<GenerationSpec> ParseGenerateRequest(simdjson::dom::object body, const Se
   spec.deadline_ms = fields.Int("deadline_ms", 1, GenerationSpec::kMaxDeadlineMs);
   RETURN_IF_ERROR(fields.status());
   RETURN_IF_ERROR(ReadPrompts(fields, model, spec));
+  if (!spec.per_prompt.empty() && spec.per_prompt.size() != spec.prompts.size()) {
+    return InvalidField("sampling_params", "holds {} objects for {} prompts",
+                        spec.per_prompt.size(), spec.prompts.size());
+  }
   if (spec.request_ids.size() > 1 && spec.request_ids.size() != spec.prompts.size()) {
     return InvalidField("rid", "holds {} ids for {} prompts", spec.request_ids.size(),
                         spec.prompts.size());

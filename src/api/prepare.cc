@@ -15,12 +15,30 @@ std::string FieldOf(const PromptSource& source, Dialect dialect) {
   return std::holds_alternative<std::string>(source) ? "text" : "input_ids";
 }
 
+// Megabytes that cannot fit are not tokenised to find out.
+Status CheckCanFit(std::string_view text, const ServedModel& model) {
+  const size_t least = model.tokenizer->MinIds(text);
+  if (least <= static_cast<size_t>(model.max_context)) return OkStatus();
+  return Error(ErrorCode::kContextTooLong,
+               "the prompt has {} bytes, at least {} tokens; this model's context is {} tokens",
+               text.size(), least, model.max_context);
+}
+
+// The template writes the special tokens itself.
+Result<std::vector<TokenId>> EncodeRendered(const std::string& prompt, const ServedModel& model) {
+  return model.tokenizer->Encode(prompt, {.add_bos_eos = text::AddBosEos::kNo});
+}
+
 Result<std::vector<TokenId>> EncodePrompt(const PromptSource& source, const ServedModel& model) {
   if (const auto* ids = std::get_if<std::vector<TokenId>>(&source)) return *ids;
   if (const auto* text = std::get_if<std::string>(&source)) {
+    RETURN_IF_ERROR(CheckCanFit(*text, model));
     return model.tokenizer->Encode(*text);
   }
-  return EncodeConversation(std::get<text::ChatInput>(source), model);
+  ASSIGN_OR_RETURN(const std::string rendered,
+                   model.chat_template->Render(std::get<text::ChatInput>(source)));
+  RETURN_IF_ERROR(CheckCanFit(rendered, model));
+  return EncodeRendered(rendered, model);
 }
 
 }  // namespace
@@ -28,8 +46,7 @@ Result<std::vector<TokenId>> EncodePrompt(const PromptSource& source, const Serv
 Result<std::vector<TokenId>> EncodeConversation(const text::ChatInput& input,
                                                 const ServedModel& model) {
   ASSIGN_OR_RETURN(const std::string prompt, model.chat_template->Render(input));
-  // The template writes the special tokens itself.
-  return model.tokenizer->Encode(prompt, {.add_bos_eos = text::AddBosEos::kNo});
+  return EncodeRendered(prompt, model);
 }
 
 Result<std::vector<PreparedPrompt>> Prepare(const GenerationSpec& spec, const ServedModel& model) {
@@ -38,19 +55,23 @@ Result<std::vector<PreparedPrompt>> Prepare(const GenerationSpec& spec, const Se
   for (const PromptSource& source : spec.prompts) {
     const std::string field = FieldOf(source, spec.dialect);
     PreparedPrompt prompt;
-    ASSIGN_OR_RETURN(prompt.ids, EncodePrompt(source, model));
+    Result<std::vector<TokenId>> ids = EncodePrompt(source, model);
+    if (ids.status().code() == ErrorCode::kContextTooLong) {
+      return Status(ids.status()).WithParam(field);
+    }
+    ASSIGN_OR_RETURN(prompt.ids, std::move(ids));
     if (prompt.ids.empty()) return InvalidField(field, "holds no token");
     const auto length = static_cast<int64_t>(prompt.ids.size());
     const int64_t room = model.max_context - length;
-    const bool scores_only = spec.max_new_tokens == 0;
+    const std::optional<int64_t> wanted = spec.OfPrompt(prepared.size()).max_new_tokens;
+    const bool scores_only = wanted == 0;
     if (room < (scores_only ? 0 : 1)) {
       return Error(ErrorCode::kContextTooLong,
                    "the prompt has {} tokens, this model's context is {} tokens", length,
                    model.max_context)
           .WithParam(field);
     }
-    prompt.max_new_tokens =
-        static_cast<int32_t>(std::min(spec.max_new_tokens.value_or(room), room));
+    prompt.max_new_tokens = static_cast<int32_t>(std::min(wanted.value_or(room), room));
     prepared.push_back(std::move(prompt));
   }
   return prepared;

@@ -105,6 +105,39 @@ TEST_F(RequestParse, NamesOfABatchAreTheirOwnOrNumbered) {
   EXPECT_EQ(Generate(R"({"text":["a","b"],"rid":["r","s"]})")->NameOfPrompt(1), "s");
 }
 
+TEST_F(RequestParse, AListOfSamplingParamsHasOneObjectForEachPrompt) {
+  const auto spec = Generate(R"({"text":["a","b"],"sampling_params":[
+      {"temperature":0,"stop":"x","max_new_tokens":3,"n":2},
+      {"top_k":5,"sampling_seed":9,"stop_token_ids":[4],"n":2}]})");
+  ASSERT_TRUE(spec.ok()) << spec.status().ToString();
+  EXPECT_EQ(spec->n, 2);
+  EXPECT_EQ(spec->OfPrompt(0).sampling.temperature, 0.0f);
+  EXPECT_NE(spec->OfPrompt(0).stop_strings, nullptr);
+  EXPECT_EQ(spec->OfPrompt(1).sampling.top_k, 5);
+  EXPECT_EQ(spec->OfPrompt(1).seed, 9);
+  EXPECT_EQ(spec->OfPrompt(1).stop_token_ids, std::vector<TokenId>{4});
+  EXPECT_EQ(spec->OfPrompt(1).stop_strings, nullptr);
+  const auto prepared = Prepare(*spec, model_);
+  ASSERT_TRUE(prepared.ok());
+  EXPECT_EQ((*prepared)[0].max_new_tokens, 3);
+  EXPECT_GT((*prepared)[1].max_new_tokens, 3);
+}
+
+TEST_F(RequestParse, AListOfSamplingParamsMustFit) {
+  const auto param = [&](std::string_view params) {
+    return Generate(R"({"text":["a","b"],"sampling_params":)" + std::string(params) + "}")
+        .status()
+        .param();
+  };
+  EXPECT_EQ(param("[]"), "sampling_params");
+  EXPECT_EQ(param("5"), "sampling_params");
+  EXPECT_EQ(param("[{}]"), "sampling_params");
+  EXPECT_EQ(param("[{},{},{}]"), "sampling_params");
+  EXPECT_EQ(param("[{},5]"), "sampling_params[1]");
+  EXPECT_EQ(param(R"([{},{"n":2}])"), "sampling_params[1].n");
+  EXPECT_EQ(param(R"([{},{"top_p":2}])"), "sampling_params[1].top_p");
+}
+
 TEST_F(RequestParse, PreparedPromptsKeepTheAnswerInsideTheContext) {
   const std::string long_text(testing::kMaxContext - 1, 'x');
   const auto capped = Completion(R"({"prompt":")" + long_text + R"(","max_tokens":50})");
@@ -112,6 +145,12 @@ TEST_F(RequestParse, PreparedPromptsKeepTheAnswerInsideTheContext) {
   const auto full = Completion(R"({"prompt":")" + long_text + R"(x","max_tokens":1})");
   EXPECT_EQ(Prepare(*full, model_).status().code(), ErrorCode::kContextTooLong);
   EXPECT_EQ(Prepare(*full, model_).status().param(), "prompt");
+  // Far too long: said without tokenising it.
+  const auto huge = Completion(R"({"prompt":")" + std::string(1 << 20, 'x') + R"("})");
+  const Status refused = Prepare(*huge, model_).status();
+  EXPECT_EQ(refused.code(), ErrorCode::kContextTooLong);
+  EXPECT_EQ(refused.param(), "prompt");
+  EXPECT_NE(refused.message().find("1048576 bytes"), std::string::npos) << refused.message();
   const auto scored = Completion(R"({"prompt":")" + long_text + R"(x","max_tokens":0})");
   EXPECT_EQ((*Prepare(*scored, model_))[0].max_new_tokens, 0);
   const auto empty = Generate(R"({"text":""})");

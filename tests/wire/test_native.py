@@ -61,6 +61,18 @@ def test_generate_answers_a_batch_in_order(http):
     assert isinstance(generate(http, [PROMPT], sampling_params={"max_new_tokens": 1}), list)
 
 
+def test_generate_takes_sampling_params_for_each_prompt(http):
+    own = [{"temperature": 0, "max_new_tokens": 2}, {"temperature": 0, "max_new_tokens": 9, "stop": "e"}]
+    body = {"text": [PROMPT, PROMPT], "sampling_params": own}
+    answers = http.post("/generate", json=body).json()
+    alone = [generate(http, PROMPT, sampling_params=params) for params in own]
+    assert [answer["text"] for answer in answers] == [answer["text"] for answer in alone]
+    assert [answer["meta_info"]["completion_tokens"] for answer in answers] == [
+        answer["meta_info"]["completion_tokens"] for answer in alone
+    ]
+    check_error(http.post("/generate", json={**body, "sampling_params": own[:1]}), 400, "1 objects for 2 prompts")
+
+
 def test_generate_streams_text_that_grows(http):
     body = {"text": PROMPT, "sampling_params": {"temperature": 0, "max_new_tokens": 12}, "stream": True}
     events = parse_sse(http.post("/generate", json=body).text)
