@@ -74,6 +74,7 @@ Result<exec::ExecutorOptions> MakeExecutorOptions(const ModelOptions& model,
   options.device = model.device == "cuda" ? DeviceKind::kCuda : DeviceKind::kCpu;
   options.memory_fraction = model.mem_fraction_static;
   options.max_graph_rows = model.cuda_graph_max_bs;
+  options.num_ranks = model.tp_size;
   if (options.device == DeviceKind::kCpu) {
     options.num_ranks = model.threads > 0 ? model.threads : NumPhysicalCores();
   }

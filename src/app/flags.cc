@@ -53,6 +53,11 @@ void AddModelFlags(CLI::App& command, ModelOptions& o) {
       ->check(CLI::Range(0, 256))
       ->group(group);
   command
+      .add_option("--tp-size,--tp,--tensor-parallel-size", o.tp_size, "GPUs that share the model")
+      ->check(CLI::Range(1, 8))
+      ->capture_default_str()
+      ->group(group);
+  command
       .add_option("--precision", o.precision,
                   "fast: 8-bit (CPU) or bf16 (CUDA) activations; exact: fp32, slower")
       ->check(CLI::IsMember({"fast", "exact"}))

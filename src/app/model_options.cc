@@ -28,6 +28,10 @@ Result<ModelOptions> WithDeviceDefaults(ModelOptions options) {
                  "--quantization {} is for --device cuda with --precision fast",
                  options.quantization);
   }
+  if (options.tp_size > (cuda ? CountCudaDevices() : 1)) {
+    return Error(ErrorCode::kInvalidArgument, "--tp-size {}: there are {} GPUs{}", options.tp_size,
+                 cuda ? CountCudaDevices() : 0, cuda ? "" : " in use; CPU cores are --threads");
+  }
   Default(options.page_size, cuda ? 64 : 32);
   Default(options.max_running_requests, cuda ? 256 : 64);
   Default(options.chunked_prefill_size, cuda ? 8192 : 512);

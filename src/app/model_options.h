@@ -15,6 +15,7 @@ struct ModelOptions {
   std::string load_format = "auto";     // auto, dummy
   std::string device = "auto";          // auto (cuda where there is one), cpu, cuda
   int threads = 0;                      // CPU ranks; 0: one a physical core
+  int tp_size = 1;                      // GPUs that share the model
   std::string kv_cache_dtype = "auto";  // auto, f32, f16, bf16, int8, fp8_e4m3
   std::string precision = "fast";       // fast, exact
   std::string quantization = "none";    // none, fp8

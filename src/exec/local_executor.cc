@@ -1,6 +1,7 @@
 #include "exec/local_executor.h"
 
 #include <algorithm>
+#include <barrier>
 #include <chrono>
 #include <latch>
 #include <limits>
@@ -10,6 +11,7 @@
 #include "base/align.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/peer_group.h"
 #include "exec/queued_worker.h"
 #include "exec/rank_worker.h"
 
@@ -50,12 +52,18 @@ struct LocalExecutor::Rank {
   Status status;
 };
 
+// Ranks start in phases; they meet after each, and the last to arrive does what joins them.
 struct LocalExecutor::Startup {
-  explicit Startup(int num_ranks) : loaded(num_ranks), sized(1), allocated(num_ranks) {}
-  std::latch loaded;     // ranks → main: models are there, or statuses say why not
-  std::latch sized;      // main → ranks: pool_pages_ is set, or `failed`
-  std::latch allocated;  // ranks → main
-  bool failed = false;
+  struct Join {
+    LocalExecutor* executor;
+    void operator()() noexcept { executor->JoinPhase(); }
+  };
+  Startup(LocalExecutor* executor, int num_ranks) : meet(num_ranks, Join{executor}) {}
+
+  std::barrier<Join> meet;
+  Phase phase = Phase::kOpen;  // changed while all ranks wait
+  Status status;               // the same; the first failure of a phase ends the start
+  std::latch done{1};
 };
 
 LocalExecutor::LocalExecutor(const ExecutorOptions& options) : options_(options) {}
@@ -68,32 +76,58 @@ Result<std::unique_ptr<LocalExecutor>> LocalExecutor::Create(const weights::Chec
 }
 
 Status LocalExecutor::Start(const weights::Checkpoint& checkpoint) {
-  ASSIGN_OR_RETURN(auto groups, comm::MakeLocalGroup(options_.num_ranks));
-  startup_ = std::make_unique<Startup>(options_.num_ranks);
+  if (options_.num_ranks < 1 || options_.num_ranks > comm::kMaxLocalRanks) {
+    return Error(ErrorCode::kInvalidArgument, "{} ranks, must be 1 to {}", options_.num_ranks,
+                 comm::kMaxLocalRanks);
+  }
+  startup_ = std::make_unique<Startup>(this, options_.num_ranks);
   for (int i = 0; i < options_.num_ranks; ++i) {
-    auto rank = std::make_unique<Rank>();
-    rank->index = i;
-    rank->group = std::move(groups[static_cast<size_t>(i)]);
-    ranks_.push_back(std::move(rank));
+    ranks_.push_back(std::make_unique<Rank>());
+    ranks_.back()->index = i;
   }
   for (auto& rank : ranks_) {
     threads_.emplace_back("rank-" + std::to_string(rank->index),
                           [this, &rank = *rank, &checkpoint] { RankMain(rank, checkpoint); });
   }
+  startup_->done.wait();
+  return startup_->status;
+}
 
-  startup_->loaded.wait();
-  Status status;
+void LocalExecutor::JoinPhase() {
+  Status& status = startup_->status;
   for (const auto& rank : ranks_) {
     if (status.ok()) status = rank->status;
   }
-  if (status.ok()) status = SizePools();
-  startup_->failed = !status.ok();
-  startup_->sized.count_down();
-  startup_->allocated.wait();
-  for (const auto& rank : ranks_) {
-    if (status.ok()) status = rank->status;
+  if (status.ok()) {
+    switch (startup_->phase) {
+      case Phase::kOpen:
+        status = MakeGroups();
+        break;
+      case Phase::kLoad:
+        status = SizePools();
+        break;
+      case Phase::kAllocate:
+        for (const auto& rank : ranks_) rank->worker->ShareWith(*ranks_[0]->worker);
+        break;
+      case Phase::kWarmUp:
+        break;
+    }
   }
-  return status;
+  if (startup_->phase == Phase::kWarmUp) startup_->done.count_down();
+  startup_->phase = static_cast<Phase>(static_cast<int>(startup_->phase) + 1);
+}
+
+Status LocalExecutor::MakeGroups() {
+  std::vector<std::unique_ptr<comm::Group>> groups;
+  if (options_.device == DeviceKind::kCuda && options_.num_ranks > 1) {
+    std::vector<Device*> devices;
+    for (const auto& rank : ranks_) devices.push_back(rank->device.get());
+    ASSIGN_OR_RETURN(groups, comm::MakePeerGroup(devices));
+  } else {
+    ASSIGN_OR_RETURN(groups, comm::MakeLocalGroup(options_.num_ranks));
+  }
+  for (size_t i = 0; i < ranks_.size(); ++i) ranks_[i]->group = std::move(groups[i]);
+  return OkStatus();
 }
 
 Status LocalExecutor::SizePools() {
@@ -155,13 +189,17 @@ LocalExecutor::~LocalExecutor() {
   threads_.clear();
 }
 
-Status LocalExecutor::LoadRank(Rank& rank, const weights::Checkpoint& checkpoint) {
+Status LocalExecutor::OpenDevice(Rank& rank) const {
   if (options_.device == DeviceKind::kCpu) {
     rank.device = MakeCpuDevice(rank.index);
-  } else {
-    ASSIGN_OR_RETURN(rank.device, MakeCudaDevice({.index = rank.index,
-                                                  .memory_fraction = options_.memory_fraction}));
+    return OkStatus();
   }
+  ASSIGN_OR_RETURN(rank.device, MakeCudaDevice({.index = rank.index,
+                                                .memory_fraction = options_.memory_fraction}));
+  return OkStatus();
+}
+
+Status LocalExecutor::LoadRank(Rank& rank, const weights::Checkpoint& checkpoint) const {
   models::LoadOptions load{.rank = rank.index,
                            .num_ranks = options_.num_ranks,
                            .device = rank.device.get(),
@@ -191,20 +229,18 @@ Result<std::unique_ptr<Worker>> LocalExecutor::MakeWorker(Rank& rank) {
 }
 
 void LocalExecutor::RankMain(Rank& rank, const weights::Checkpoint& checkpoint) {
-  rank.status = LoadRank(rank, checkpoint);
-  startup_->loaded.count_down();
-  startup_->sized.wait();
-  if (!startup_->failed) {
-    auto worker = MakeWorker(rank);
-    if (worker.ok()) {
-      rank.worker = std::move(worker).value();
-    } else {
-      rank.status = worker.status();
-    }
-  }
-  const bool serve = rank.worker != nullptr;
-  startup_->allocated.count_down();
-  if (serve) ServeSteps(rank);
+  const auto phase = [&](auto work) {
+    if (startup_->status.ok()) rank.status = work();
+    startup_->meet.arrive_and_wait();
+  };
+  phase([&] { return OpenDevice(rank); });
+  phase([&] { return LoadRank(rank, checkpoint); });
+  phase([&]() -> Status {
+    ASSIGN_OR_RETURN(rank.worker, MakeWorker(rank));
+    return OkStatus();
+  });
+  phase([&] { return rank.worker->WarmUp(); });
+  if (startup_->status.ok()) ServeSteps(rank);
 }
 
 void LocalExecutor::ServeSteps(Rank& rank) {

@@ -67,12 +67,17 @@ class LocalExecutor final : public StepExecutor {
  private:
   struct Rank;
   explicit LocalExecutor(const ExecutorOptions& options);
+  enum class Phase : uint8_t { kOpen, kLoad, kAllocate, kWarmUp };
   Status Start(const weights::Checkpoint& checkpoint);
+  // What joins the ranks after a phase of the start; on the thread of the last rank to get there.
+  void JoinPhase();
+  Status MakeGroups();
   Status SizePools();
   StepLimits LimitsFor(int64_t longest_sequence) const;
   int64_t PoolBudgetPerRank() const;
   void RankMain(Rank& rank, const weights::Checkpoint& checkpoint);
-  Status LoadRank(Rank& rank, const weights::Checkpoint& checkpoint);
+  Status OpenDevice(Rank& rank) const;
+  Status LoadRank(Rank& rank, const weights::Checkpoint& checkpoint) const;
   Result<std::unique_ptr<Worker>> MakeWorker(Rank& rank);
   void ServeSteps(Rank& rank);
 
@@ -94,7 +99,7 @@ class LocalExecutor final : public StepExecutor {
   // Ranks carry out steps below it and then leave. Set before the wake-up in the destructor.
   std::atomic<uint64_t> stop_at_{~uint64_t{0}};
 
-  // Start-up hand-shake: every rank has loaded; the pools are sized; every rank has allocated.
+  // The hand-shake of the start.
   struct Startup;
   std::unique_ptr<Startup> startup_;
   std::vector<NamedThread> threads_;

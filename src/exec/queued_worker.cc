@@ -123,7 +123,6 @@ Result<std::unique_ptr<QueuedWorker>> QueuedWorker::Create(Device& device, model
   }
   auto worker = std::unique_ptr<QueuedWorker>(new QueuedWorker(device, model, group, options));
   RETURN_IF_ERROR(worker->Allocate(pool_pages));
-  RETURN_IF_ERROR(worker->WarmUp());
   return worker;
 }
 
@@ -191,6 +190,12 @@ Status QueuedWorker::Allocate(std::span<const int32_t> pool_pages) {
   return device_.status();
 }
 
+void QueuedWorker::ShareWith(Worker& first) {
+  const auto& other = static_cast<QueuedWorker&>(first);
+  shared_logits_ = As<float>(other.logits_);
+  shared_last_tokens_ = As<int32_t>(other.last_tokens_);
+}
+
 // Kernels are loaded and libraries are set up at their first use, which a capture does not allow.
 Status QueuedWorker::WarmUp() {
   const Shape shape{.num_tokens = 1, .num_rows = 1, .num_logits = 1};
@@ -221,7 +226,7 @@ void QueuedWorker::Run(const StepPlan& plan, StepResult&) {
   PlanRows(arrays);
   ops::StepInputsArgs inputs = {.num_tokens = plan.num_tokens,
                                 .late_slots = late_slots.device,
-                                .last_tokens = As<int32_t>(last_tokens_),
+                                .last_tokens = shared_last_tokens_,
                                 .token_ids = arrays.token_ids.device};
   PutPageEntries(plan, inputs);
   ops::SampleRowsArgs draws;
@@ -238,7 +243,11 @@ void QueuedWorker::Run(const StepPlan& plan, StepResult&) {
   CopyPages(plan);
   Forward(shape, MakeBatch(shape, arrays));
   if (plan.num_masks > 0) SendMasks(plan, side, draws);
-  if (draws.num_rows > 0) ops::SampleRows(stream_, draws);
+  // The ranks' slices of the logits are there; and none is written again, nor a last token read,
+  // before they have been sampled.
+  group_.Barrier(stream_);
+  if (draws.num_rows > 0 && group_.rank() == 0) ops::SampleRows(stream_, draws);
+  group_.Barrier(stream_);
   const size_t bytes = flight.sampled.has_top
                            ? results_.size()
                            : static_cast<size_t>(draws.num_rows) * sizeof(ops::SampledToken);
@@ -404,7 +413,7 @@ models::ForwardBatch QueuedWorker::MakeBatch(const Shape& shape, const BatchArra
           .rows = rows_,
           .num_logits = shape.num_logits,
           .logits_index = arrays.logits_index.device,
-          .logits = As<float>(logits_)};
+          .logits = shared_logits_};
 }
 
 void QueuedWorker::SendMasks(const StepPlan& plan, size_t side, ops::SampleRowsArgs& draws) {

@@ -44,6 +44,8 @@ class QueuedWorker final : public Worker {
   // Device memory that Create takes besides the pools.
   static int64_t FixedBytes(const models::Model& model, const StepLimits& limits);
 
+  void ShareWith(Worker& first) override;
+  Status WarmUp() override;
   void Run(const StepPlan& plan, StepResult& result) override;
   void Finish(StepResult& result) override;
   bool UseIdleTime() override;
@@ -74,7 +76,6 @@ class QueuedWorker final : public Worker {
 
   QueuedWorker(Device& device, models::Model& model, comm::Group& group, const Options& options);
   Status Allocate(std::span<const int32_t> pool_pages);
-  Status WarmUp();
 
   Shape ShapeOf(const StepPlan& plan) const;
   BatchArrays TakeArrays(const Shape& shape);
@@ -106,9 +107,12 @@ class QueuedWorker final : public Worker {
   std::vector<Buffer> device_tables_;   // per cache group [max_rows + 1, max_slot_pages]
   SamplerStage sampler_;
   StepStage stage_;
-  Buffer last_tokens_;                                   // [max_rows]
-  Buffer counts_;                                        // [max_rows, V]
-  Buffer logits_;                                        // [max_logits, V] f32
+  Buffer last_tokens_;  // [max_rows]
+  Buffer counts_;       // [max_rows, V]
+  Buffer logits_;       // [max_logits, V] f32
+  // Of rank 0, which samples: every rank writes its slice of the vocabulary there, over NVLink.
+  float* shared_logits_ = nullptr;
+  int32_t* shared_last_tokens_ = nullptr;
   Buffer masks_;                                         // [max_rows, ⌈V/32⌉] bits
   std::array<Buffer, StepStage::kNumSides> host_masks_;  // pinned
   Buffer results_;  // tokens, then top ids, then top log-probabilities of [max_logits] rows

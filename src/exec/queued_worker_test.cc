@@ -211,6 +211,8 @@ TEST_P(QueuedWorkerTest, BringsTheResultsOfTheWorkerThatComputesAtOnce) {
         QueuedWorker::Create(*device, queued_model, *groups[0],
                              {.limits = kLimits, .max_graph_rows = GetParam()}, pool_pages)
             .value();
+    queued->ShareWith(*queued);
+    ASSERT_TRUE(queued->WarmUp().ok());
     RandomPlans plans(seed);
     std::deque<std::pair<StepResult, StepResult>> flying;
     const auto finish = [&] {

@@ -37,6 +37,8 @@ class RankWorker final : public Worker {
                                                     std::span<const int32_t> pool_pages,
                                                     SharedStep shared);
 
+  void ShareWith(Worker&) override {}  // Create was given it
+  Status WarmUp() override { return OkStatus(); }
   // Each rank fills the results of the rows whose slots it owns. On return every rank has finished
   // the step.
   void Run(const StepPlan& plan, StepResult& result) override;

@@ -12,6 +12,13 @@ class Worker {
  public:
   virtual ~Worker() = default;
 
+  // After all workers of the process were made: the memory of rank 0's, for what all ranks write to
+  // and read from.
+  virtual void ShareWith(Worker& first) = 0;
+  // After that, on all ranks at once: one pass over a padding row, so that what is set up at its
+  // first use does not meet a request.
+  virtual Status WarmUp() = 0;
+
   // Carries out a step, or queues it. All ranks call it with equal plans, in order; `result` has a
   // row for every plan row and stays in place until it is finished. The rank's thread.
   virtual void Run(const StepPlan& plan, StepResult& result) = 0;
