@@ -31,6 +31,11 @@ void WriteUsage(JsonWriter& json, const Usage& usage, const ServedModel& model) 
   json.Field("prompt_tokens", usage.prompt_tokens);
   json.Field("completion_tokens", usage.completion_tokens);
   json.Field("total_tokens", usage.prompt_tokens + usage.completion_tokens);
+  json.Field("reasoning_tokens", usage.reasoning_tokens);
+  json.Key("completion_tokens_details");
+  json.BeginObject();
+  json.Field("reasoning_tokens", usage.reasoning_tokens);
+  json.EndObject();
   if (model.report_cached_tokens) {
     json.Key("prompt_tokens_details");
     json.BeginObject();
@@ -62,6 +67,13 @@ std::string TokenText(const ServedModel& model, TokenId token) {
 
 void GatheredChoice::Add(ChoiceDelta delta) {
   text += delta.text;
+  for (text::AnswerEvent& event : delta.parts) {
+    if (event.part == text::AnswerPart::kCallName) {
+      parts.push_back(std::move(event));
+    } else {
+      text::AddEvent(parts, event.part, event.text, event.call);
+    }
+  }
   tokens.insert(tokens.end(), delta.tokens.begin(), delta.tokens.end());
   logprobs.insert(logprobs.end(), std::make_move_iterator(delta.logprobs.begin()),
                   std::make_move_iterator(delta.logprobs.end()));

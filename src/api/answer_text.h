@@ -30,6 +30,7 @@ std::string TokenText(const ServedModel& model, TokenId token);
 // The gathered deltas of one choice, joined.
 struct GatheredChoice {
   std::string text;
+  std::vector<text::AnswerEvent> parts;
   std::vector<TokenId> tokens;
   std::vector<TokenLogprob> logprobs;
   ChoiceEnd end;

@@ -49,10 +49,10 @@ void Run(uint8_t dialect, std::string_view text) {
   const auto spec = Parse(dialect, *body, model, unknown);
   if (!spec.ok()) return CheckError(spec.status());
   CheckSpec(*spec, model);
-  const auto prompts = Prepare(*spec, model);
-  if (!prompts.ok()) return CheckError(prompts.status());
-  CHECK_EQ(prompts->size(), spec->prompts.size());
-  for (const PreparedPrompt& prompt : *prompts) {
+  const auto prepared = Prepare(*spec, model);
+  if (!prepared.ok()) return CheckError(prepared.status());
+  CHECK_EQ(prepared->prompts.size(), spec->prompts.size());
+  for (const PreparedPrompt& prompt : prepared->prompts) {
     CHECK(!prompt.ids.empty());
     for (const TokenId id : prompt.ids) CHECK(id >= 0 && id < model.vocab_size) << id;
     CHECK_LE(static_cast<int64_t>(prompt.ids.size()) + prompt.max_new_tokens, model.max_context);

@@ -1,5 +1,7 @@
 // /v1/chat/completions on the wire.
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "api/answer_text.h"
@@ -25,12 +27,21 @@ class ChatFormatter final : public Formatter {
   void Delta(const ChoiceView& view, const ChoiceDelta& delta, const Usage& usage,
              std::string& out) override {
     const Usage* counts = head_.spec->continuous_usage ? &usage : nullptr;
-    if (!delta.text.empty() || !delta.logprobs.empty()) {
+    const std::vector<TokenLogprob>* logprobs = &delta.logprobs;
+    const auto part = [&](const text::AnswerEvent& event) {
       Event(out, counts, [&](JsonWriter& json) {
         BeginChunkChoice(json, view.index);
-        json.Field("content", delta.text);
-        EndChunkChoice(json, &delta.logprobs, nullptr);
+        WritePart(json, view.index, event);
+        EndChunkChoice(json, logprobs, nullptr);
       });
+      logprobs = &none_;  // they belong to the delta, not to each of its parts
+    };
+    if (view.choice->divides()) {
+      for (const text::AnswerEvent& event : delta.parts) part(event);
+      // Text that is held back has scores all the same.
+      if (delta.parts.empty() && !delta.logprobs.empty()) part({});
+    } else if (!delta.text.empty() || !delta.logprobs.empty()) {
+      part({text::AnswerPart::kContent, delta.text});
     }
     if (!delta.end) return;
     Event(out, counts, [&](JsonWriter& json) {
@@ -65,9 +76,7 @@ class ChatFormatter final : public Formatter {
       json.Key("message");
       json.BeginObject();
       json.Field("role", "assistant");
-      json.Field("content", choice.text);
-      json.NullField("reasoning_content");
-      json.NullField("tool_calls");
+      WriteMessage(json, view, choice);
       json.EndObject();
       WriteLogprobs(json, head_.spec->logprobs.enabled ? &choice.logprobs : nullptr);
       WriteEnd(json, &choice.end);
@@ -81,6 +90,81 @@ class ChatFormatter final : public Formatter {
   }
 
  private:
+  struct Call {
+    std::string_view name;
+    std::string arguments;
+  };
+
+  // The parts of a whole answer; a choice without a parser has content alone.
+  void WriteMessage(JsonWriter& json, const ChoiceView& view, const GatheredChoice& choice) {
+    std::string content, reasoning;
+    std::vector<Call> calls;
+    for (const text::AnswerEvent& event : choice.parts) {
+      switch (event.part) {
+        case text::AnswerPart::kContent:
+          content += event.text;
+          break;
+        case text::AnswerPart::kReasoning:
+          reasoning += event.text;
+          break;
+        case text::AnswerPart::kCallName:
+          calls.push_back({event.text, ""});
+          break;
+        case text::AnswerPart::kCallArguments:
+          calls.back().arguments += event.text;
+          break;
+      }
+    }
+    if (!view.choice->divides()) content = choice.text;
+    const bool no_content = content.empty() && !choice.parts.empty();
+    no_content ? json.NullField("content") : json.Field("content", content);
+    reasoning.empty() ? json.NullField("reasoning_content")
+                      : json.Field("reasoning_content", reasoning);
+    json.Key("tool_calls");
+    if (calls.empty()) return json.Null();
+    json.BeginArray();
+    for (size_t i = 0; i < calls.size(); ++i) {
+      json.BeginObject();
+      json.Field("id", CallId(view.index, static_cast<int32_t>(i)));
+      json.Field("type", "function");
+      json.Key("function");
+      json.BeginObject();
+      json.Field("name", calls[i].name);
+      json.Field("arguments", calls[i].arguments);
+      json.EndObject();
+      json.EndObject();
+    }
+    json.EndArray();
+  }
+
+  void WritePart(JsonWriter& json, size_t index, const text::AnswerEvent& event) {
+    if (event.part == text::AnswerPart::kContent) return json.Field("content", event.text);
+    if (event.part == text::AnswerPart::kReasoning) {
+      return json.Field("reasoning_content", event.text);
+    }
+    const bool begins = event.part == text::AnswerPart::kCallName;
+    json.Key("tool_calls");
+    json.BeginArray();
+    json.BeginObject();
+    json.Field("index", event.call);
+    if (begins) {
+      json.Field("id", CallId(index, event.call));
+      json.Field("type", "function");
+    }
+    json.Key("function");
+    json.BeginObject();
+    if (begins) json.Field("name", event.text);
+    json.Field("arguments", begins ? std::string_view() : std::string_view(event.text));
+    json.EndObject();
+    json.EndObject();
+    json.EndArray();
+  }
+
+  // "call_" and 24 hexadecimal digits: 16 of the answer's own, the choice, the call.
+  std::string CallId(size_t choice, int32_t call) const {
+    return fmt::format("call_{:016x}{:04x}{:04x}", head_.call_seed, choice & 0xFFFF, call & 0xFFFF);
+  }
+
   void WriteHead(JsonWriter& json, std::string_view object) {
     json.Field("id", head_.id);
     json.Field("object", object);
@@ -124,7 +208,8 @@ class ChatFormatter final : public Formatter {
       json.Null();
       return;
     }
-    json.String(FinishName(end->reason));
+    const bool calls = end->reason == FinishReason::kStop && end->called_tools;
+    json.String(calls ? "tool_calls" : FinishName(end->reason));
     json.Key("matched_stop");
     WriteMatchedStop(json, *end);
   }
@@ -165,6 +250,7 @@ class ChatFormatter final : public Formatter {
   }
 
   AnswerHead head_;
+  const std::vector<TokenLogprob> none_;
   std::vector<GatheredChoice> gathered_;  // by choice index
   std::string scratch_;
 };

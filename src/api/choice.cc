@@ -4,12 +4,20 @@
 
 namespace hayate::api {
 
-Choice::Choice(const GenerationSpec& spec, const ServedModel& model, int32_t prompt_tokens)
+Choice::Choice(const GenerationSpec& spec, const ServedModel& model, Prompt prompt)
     : spec_(spec),
-      detokenizer_(model.tokenizer,
-                   {.skip_special = spec.skip_special, .position = text::TextPosition::kMiddle}),
-      prompt_tokens_(prompt_tokens) {
+      detokenizer_(model.tokenizer, {.skip_special = spec.skip_special,
+                                     .position = text::TextPosition::kMiddle,
+                                     .kept = spec.format.parses() ? &model.marker_ids : nullptr}),
+      prompt_tokens_(prompt.tokens) {
   if (spec.stop_strings) matcher_.emplace(*spec.stop_strings, spec.stop_text);
+  auto format = std::make_unique<text::AnswerFormat>(spec.format);
+  const bool thinks = spec.separate_reasoning && prompt.thinking != text::ThinkingPlace::kNone;
+  if (!thinks) format->reasoning = nullptr;
+  format->starts_inside = prompt.thinking == text::ThinkingPlace::kInside;
+  if (!format->parses()) return;
+  format_ = std::move(format);
+  parser_ = text::MakeAnswerParser(*format_);
 }
 
 ChoiceDelta Choice::Push(TokenEvent& event) {
@@ -22,6 +30,7 @@ ChoiceDelta Choice::Push(TokenEvent& event) {
   for (size_t i = 0; i < event.tokens.size() && !ended_; ++i) {
     const TokenId token = event.tokens[i];
     ++completion_tokens_;
+    if (parser_ != nullptr && parser_->reasoning()) ++reasoning_tokens_;
     delta.tokens.push_back(token);
     const size_t begin = detokenised_;
     // The stop token ends the answer and is no part of its text, unless asked for.
@@ -47,29 +56,72 @@ ChoiceDelta Choice::Push(TokenEvent& event) {
 }
 
 void Choice::PushText(std::string_view text, ChoiceDelta& delta) {
+  const size_t begin = delta.text.size();
   const bool may_stop = completion_tokens_ >= spec_.sampling.min_new_tokens;
   if (!matcher_ || !may_stop) {
     delta.text += text;
     passed_on_ += text.size();
-    return;
+    return Divide(begin, delta);
   }
   text::StopMatcher::Output output = matcher_->Feed(text);
   delta.text += output.text;
   passed_on_ += output.text.size();
+  Divide(begin, delta);
   if (!output.matched) return;
   ended_ = true;
+  FinishParts(delta);
   delta.end = ChoiceEnd{.reason = FinishReason::kStop,
-                        .matched_stop = spec_.stop_strings->strings()[*output.matched]};
+                        .matched_stop = spec_.stop_strings->strings()[*output.matched],
+                        .called_tools = num_calls_ > 0};
 }
 
 void Choice::Finish(ChoiceEnd end, ChoiceDelta& delta) {
   if (matcher_) {
+    const size_t begin = delta.text.size();
     const std::string held = matcher_->Flush();
     delta.text += held;
     passed_on_ += held.size();
+    Divide(begin, delta);
   }
   ended_ = true;
+  FinishParts(delta);
+  end.called_tools = num_calls_ > 0;
   delta.end = std::move(end);
+}
+
+void Choice::Divide(size_t begin, ChoiceDelta& delta) {
+  if (parser_ == nullptr || begin == delta.text.size()) return;
+  std::vector<text::AnswerEvent> events;
+  parser_->Feed(std::string_view(delta.text).substr(begin), events);
+  TakeParts(events, delta);
+}
+
+void Choice::FinishParts(ChoiceDelta& delta) {
+  if (parser_ == nullptr) return;
+  std::vector<text::AnswerEvent> events;
+  parser_->Finish(events);
+  TakeParts(events, delta);
+  for (text::AnswerEvent& event : held_thinking_) delta.parts.push_back(std::move(event));
+  held_thinking_.clear();
+}
+
+void Choice::TakeParts(std::vector<text::AnswerEvent>& events, ChoiceDelta& delta) {
+  for (text::AnswerEvent& event : events) {
+    if (event.part == text::AnswerPart::kCallName) ++num_calls_;
+    if (event.part == text::AnswerPart::kReasoning && !spec_.stream_reasoning) {
+      AddEvent(held_thinking_, event.part, event.text);
+      continue;
+    }
+    if (!held_thinking_.empty()) {
+      delta.parts.push_back(std::move(held_thinking_.front()));
+      held_thinking_.clear();
+    }
+    if (event.part == text::AnswerPart::kCallName) {
+      delta.parts.push_back(std::move(event));
+    } else {
+      AddEvent(delta.parts, event.part, event.text, event.call);
+    }
+  }
 }
 
 void Choice::ReleaseLogprobs(ChoiceDelta& delta) {

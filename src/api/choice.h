@@ -15,6 +15,7 @@
 #include "api/served_model.h"
 #include "core/token_event.h"
 #include "text/detokenizer.h"
+#include "text/dialect/answer_parser.h"
 #include "text/stop_matcher.h"
 
 namespace hayate::api {
@@ -23,12 +24,15 @@ namespace hayate::api {
 struct ChoiceEnd {
   FinishReason reason = FinishReason::kStop;
   std::variant<std::monostate, TokenId, std::string> matched_stop;  // id or string
-  Status status;                                                    // with kAbort
+  bool called_tools = false;
+  Status status;  // with kAbort
 };
 
 // What one event added.
 struct ChoiceDelta {
   std::string text;
+  // The text in its parts, where the request has any; else all of it is content.
+  std::vector<text::AnswerEvent> parts;
   std::vector<TokenId> tokens;
   std::vector<TokenLogprob> logprobs;  // of the tokens whose text is passed on now
   std::optional<ChoiceEnd> end;        // with the last delta
@@ -36,15 +40,22 @@ struct ChoiceDelta {
 
 class Choice {
  public:
+  struct Prompt {
+    int32_t tokens = 0;
+    text::ThinkingPlace thinking = text::ThinkingPlace::kNone;
+  };
   // The spec outlives the choice.
-  Choice(const GenerationSpec& spec, const ServedModel& model, int32_t prompt_tokens);
+  Choice(const GenerationSpec& spec, const ServedModel& model, Prompt prompt);
 
   // Takes the event's tokens up to the end of the answer; what follows a stop string is dropped.
   ChoiceDelta Push(TokenEvent& event);
   bool ended() const { return ended_; }
+  // Deltas come in parts.
+  bool divides() const { return parser_ != nullptr; }
 
   int32_t prompt_tokens() const { return prompt_tokens_; }
   int32_t completion_tokens() const { return completion_tokens_; }
+  int32_t reasoning_tokens() const { return reasoning_tokens_; }
   int32_t cached_tokens() const { return cached_tokens_; }
   std::vector<TokenLogprob>& prompt_logprobs() { return prompt_logprobs_; }
 
@@ -56,11 +67,20 @@ class Choice {
   };
   void PushText(std::string_view text, ChoiceDelta& delta);
   void Finish(ChoiceEnd end, ChoiceDelta& delta);
+  // Divides what the delta has gained since `begin` into its parts.
+  void Divide(size_t begin, ChoiceDelta& delta);
+  void FinishParts(ChoiceDelta& delta);
+  void TakeParts(std::vector<text::AnswerEvent>& events, ChoiceDelta& delta);
   void ReleaseLogprobs(ChoiceDelta& delta);
 
   const GenerationSpec& spec_;
   text::Detokenizer detokenizer_;
   std::optional<text::StopMatcher> matcher_;
+  std::unique_ptr<text::AnswerFormat> format_;    // null where the text has no parts
+  std::unique_ptr<text::AnswerParser> parser_;    // reads format_
+  std::vector<text::AnswerEvent> held_thinking_;  // until it is over, unless it streams
+  int32_t num_calls_ = 0;
+  int32_t reasoning_tokens_ = 0;
   int32_t prompt_tokens_;
   int32_t completion_tokens_ = 0;
   int32_t cached_tokens_ = 0;

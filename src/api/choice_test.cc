@@ -29,7 +29,7 @@ TokenEvent Event(std::span<const TokenId> tokens) {
 
 Streamed Stream(const GenerationSpec& spec, const std::vector<TokenId>& tokens, Rng& rng) {
   const ServedModel model = ByteModel();
-  Choice choice(spec, model, 1);
+  Choice choice(spec, model, Choice::Prompt{.tokens = 1});
   Streamed out;
   for (size_t begin = 0; !choice.ended();) {
     const size_t end = std::min(tokens.size(), begin + 1 + rng.Below(3));

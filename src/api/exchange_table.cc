@@ -31,10 +31,10 @@ void ExchangeTable::Remove(uint64_t key) {
   exchanges_.erase(key);
 }
 
-void ExchangeTable::PushPrepared(uint64_t key, Result<std::vector<PreparedPrompt>> prompts) {
+void ExchangeTable::PushPrepared(uint64_t key, Result<PreparedGeneration> prepared) {
   {
     std::lock_guard lock(mutex_);
-    prepared_.push_back({key, std::move(prompts)});
+    prepared_.push_back({key, std::move(prepared)});
   }
   wakeup_.Signal();
 }
@@ -75,13 +75,13 @@ void ExchangeTable::StartPrepared() {
   for (Prepared& item : prepared) {
     GenerationExchange* exchange = Find(item.key);
     if (exchange == nullptr) continue;  // the client left meanwhile
-    if (!item.prompts.ok()) {
-      exchange->Fail(item.prompts.status());
+    if (!item.prepared.ok()) {
+      exchange->Fail(item.prepared.status());
       Remove(item.key);
       continue;
     }
     const bool started =
-        exchange->Start(std::move(item.prompts).value(), rng_, [&](RequestId id, size_t choice) {
+        exchange->Start(std::move(item.prepared).value(), rng_, [&](RequestId id, size_t choice) {
           choices_.emplace(id, std::pair(item.key, choice));
           requests_[item.key].push_back(id);
         });

@@ -39,18 +39,19 @@ class ExchangeTable {
 
   // 24 hexadecimal digits, new each time: an id for an answer whose client named none.
   std::string MakeId();
+  uint64_t MakeSeed() { return rng_.NextU64(); }
 
   // Any thread: runs `task` on the table's thread, or drops it there once the server stops. Never
   // refused: the bound is that of the pool whose tasks call it.
   void Post(std::function<void()> task);
 
-  // Any thread: the prompts of exchange `key`, or why there are none.
-  void PushPrepared(uint64_t key, Result<std::vector<PreparedPrompt>> prompts);
+  // Any thread: what exchange `key` sends to the engine, or why there is nothing.
+  void PushPrepared(uint64_t key, Result<PreparedGeneration> prepared);
 
  private:
   struct Prepared {
     uint64_t key;
-    Result<std::vector<PreparedPrompt>> prompts;
+    Result<PreparedGeneration> prepared;
   };
   void Drain();
   void RunPosted();

@@ -17,12 +17,14 @@ struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;
+  int64_t reasoning_tokens = 0;  // of the completion tokens
 };
 
 // What all of an exchange's events share.
 struct AnswerHead {
   std::string id;  // "chatcmpl-…"
   int64_t created = 0;
+  uint64_t call_seed = 0;  // random: ids of tool calls are made of it
   const GenerationSpec* spec = nullptr;
   const ServedModel* model = nullptr;
 };

@@ -18,7 +18,7 @@ class FormatterTest : public ::testing::Test {
  protected:
   FormatterTest() {
     spec_.prompts.emplace_back(std::string("<|im_end|>p"));
-    choice_.emplace(spec_, model_, 2);
+    choice_.emplace(spec_, model_, Choice::Prompt{.tokens = 2});
   }
   AnswerHead Head() { return {.id = "id-1", .created = 7, .spec = &spec_, .model = &model_}; }
   ChoiceView View() { return {.index = 0, .choice = &*choice_, .prompt = &prompt_}; }

@@ -28,8 +28,11 @@ std::unique_ptr<Formatter> MakeFormatter(const AnswerHead& head) {
 
 GenerationExchange::GenerationExchange(Parts parts, std::string id, http::ResponseWriter writer)
     : parts_(std::move(parts)), id_(std::move(id)), writer_(std::move(writer)) {
-  formatter_ = MakeFormatter(
-      {.id = id_, .created = UnixSeconds(), .spec = parts_.spec.get(), .model = parts_.model});
+  formatter_ = MakeFormatter({.id = id_,
+                              .created = UnixSeconds(),
+                              .call_seed = parts_.call_seed,
+                              .spec = parts_.spec.get(),
+                              .model = parts_.model});
 }
 
 GenerationExchange::~GenerationExchange() {
@@ -54,9 +57,11 @@ void GenerationExchange::MakeChoices() {
   const auto n = static_cast<size_t>(parts_.spec->n);
   choices_.reserve(prompts_.size() * n);
   for (size_t p = 0; p < prompts_.size(); ++p) {
+    const PreparedPrompt& prompt = prompts_[p];
     for (size_t c = 0; c < n; ++c) {
       choices_.emplace_back(parts_.spec->OfPrompt(p), *parts_.model,
-                            static_cast<int32_t>(prompts_[p].ids.size()));
+                            Choice::Prompt{.tokens = static_cast<int32_t>(prompt.ids.size()),
+                                           .thinking = prompt.thinking});
     }
   }
 }
@@ -77,6 +82,7 @@ bool GenerationExchange::SubmitChoice(size_t index, uint64_t fresh_seed) {
   request.sampling.stop_token_ids.insert(request.sampling.stop_token_ids.end(),
                                          own.stop_token_ids.begin(), own.stop_token_ids.end());
   request.logprobs = spec.logprobs;
+  request.grammar = grammar_;
   request.priority = spec.priority;
   if (spec.deadline_ms) {
     constexpr int64_t kNsPerMs = 1'000'000;
@@ -164,6 +170,7 @@ Usage GenerationExchange::CountUsage() const {
   Usage usage;
   for (size_t i = 0; i < choices_.size(); ++i) {
     usage.completion_tokens += choices_[i].completion_tokens();
+    usage.reasoning_tokens += choices_[i].reasoning_tokens();
     if (i % static_cast<size_t>(parts_.spec->n) != 0) continue;
     usage.prompt_tokens += choices_[i].prompt_tokens();
     usage.cached_tokens += choices_[i].cached_tokens();

@@ -25,7 +25,8 @@ class GenerationExchange {
     const ServedModel* model;
     engine::Client* client;
     LiveRequests* live;
-    int32_t outbox;  // of this thread
+    int32_t outbox;      // of this thread
+    uint64_t call_seed;  // random
   };
   GenerationExchange(Parts parts, std::string id, http::ResponseWriter writer);
   // Cancels what still runs.
@@ -34,9 +35,10 @@ class GenerationExchange {
   // Submits everything. `on_submitted(request, choice)` learns which events will come. False when
   // the exchange is over (an error was sent).
   template <typename OnSubmitted>
-  bool Start(std::vector<PreparedPrompt> prompts, Rng& seeds, OnSubmitted on_submitted) {
+  bool Start(PreparedGeneration prepared, Rng& seeds, OnSubmitted on_submitted) {
     if (!ClaimNames()) return false;
-    prompts_ = std::move(prompts);
+    prompts_ = std::move(prepared.prompts);
+    grammar_ = std::move(prepared.grammar);
     MakeChoices();
     const uint64_t fresh_seed = seeds.NextU64();
     for (size_t i = 0; i < choices_.size(); ++i) {
@@ -72,8 +74,9 @@ class GenerationExchange {
   http::ResponseWriter writer_;
   std::unique_ptr<Formatter> formatter_;
   std::vector<PreparedPrompt> prompts_;
-  std::vector<Choice> choices_;      // prompt p's choice c at p × n + c
-  std::vector<RequestId> requests_;  // submitted, by choice
+  std::shared_ptr<const grammar::CompiledGrammar> grammar_;  // null: answers are free
+  std::vector<Choice> choices_;                              // prompt p's choice c at p × n + c
+  std::vector<RequestId> requests_;                          // submitted, by choice
   size_t num_ended_ = 0;
   bool names_claimed_ = false;
   bool streaming_ = false;  // the head is out

@@ -9,8 +9,11 @@
 #include <variant>
 #include <vector>
 
+#include "api/tool_use.h"
 #include "core/sampling_params.h"
+#include "grammar/grammar_source.h"
 #include "text/chat_template.h"
+#include "text/dialect/answer_parser.h"
 #include "text/stop_matcher.h"
 #include "text/tokenizer.h"
 
@@ -35,6 +38,15 @@ struct GenerationSpec {
   std::shared_ptr<const text::StopStrings> stop_strings;  // null: none
   text::StopText stop_text = text::StopText::kTrimmed;
   text::SkipSpecial skip_special = text::SkipSpecial::kYes;
+
+  // What the answer, or the content after its thinking, must look like.
+  std::optional<grammar::GrammarSource> grammar;
+  ToolUse tools;
+  // How the answer's text divides; whether it begins inside its thinking is seen from the prompt.
+  text::AnswerFormat format;
+  bool separate_reasoning = true;          // else thinking is content, markers and all
+  bool stream_reasoning = true;            // else it comes in one piece when it is over
+  std::optional<int64_t> thinking_budget;  // tokens; then the end marker is forced
 
   LogprobParams logprobs;
   bool echo = false;  // completions: the prompt's text comes first

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "api/field_reader.h"
+#include "api/grammar_fields.h"
 #include "api/sampling_fields.h"
 #include "base/error.h"
 
@@ -24,9 +25,7 @@ void ReadSamplingObject(FieldReader& outer, simdjson::dom::object object, const 
   constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
   spec.seed = fields.Int("sampling_seed", kMin, kMax);
-  for (const char* name : {"regex", "ebnf", "json_schema", "structural_tag", "stop_regex"}) {
-    if (fields.Any(name)) fields.Fail(name, "is not supported by this server");
-  }
+  spec.grammar = ReadGrammarFields(fields, prefix);
   outer.Fail(fields.status());
 }
 
@@ -53,6 +52,9 @@ void ReadSamplingParams(FieldReader& outer, const ServedModel& model, Generation
     ReadSamplingObject(outer, object, where + ".", model, own);
     if (!outer.status().ok()) return;
     if (own.n != spec.per_prompt[0].n) return outer.Fail(where + ".n", "must be equal in all");
+    if (own.grammar) {
+      return outer.Fail(InvalidField(own.grammar->field, "cannot be given in a list"));
+    }
   }
   if (spec.per_prompt.empty()) return outer.Fail("sampling_params", "is an empty list");
   spec.n = spec.per_prompt[0].n;

@@ -3,7 +3,10 @@
 #include <limits>
 
 #include "api/field_reader.h"
+#include "api/grammar_fields.h"
 #include "api/sampling_fields.h"
+#include "api/thinking_fields.h"
+#include "api/tool_fields.h"
 #include "base/error.h"
 
 namespace hayate::api {
@@ -40,6 +43,7 @@ void ReadCommonFields(FieldReader& fields, const ServedModel& model, GenerationS
   spec.priority = static_cast<int32_t>(fields.Int("priority", -1'000'000, 1'000'000).value_or(0));
   spec.deadline_ms = fields.Int("deadline_ms", 1, GenerationSpec::kMaxDeadlineMs);
   spec.request_ids = ReadRequestIds(fields, 1);
+  spec.grammar = ReadGrammarFields(fields, "");
   for (const std::string_view name : kIgnored) fields.Ignore(name);
 }
 
@@ -85,6 +89,17 @@ Status ReadCompletionPrompt(FieldReader& fields, const ServedModel& model, Gener
   return OkStatus();
 }
 
+void ChooseDialects(const ServedModel& model, GenerationSpec& spec) {
+  spec.format.reasoning = model.reasoning;
+  if (!spec.tools.active()) return;
+  // A model without a dialect of its own calls by a grammar, or not at all.
+  const bool demanded = spec.tools.demanded();
+  const bool knows = model.tools != nullptr && !(demanded && model.tools->call_mid.empty());
+  if (knows) spec.format.tools = model.tools;
+  if (!knows && demanded) spec.format.tools = &text::PlainToolDialect();
+  spec.format.signatures = SignaturesOf(spec.tools);
+}
+
 }  // namespace
 
 Result<GenerationSpec> ParseChatRequest(simdjson::dom::object body, const ServedModel& model,
@@ -103,23 +118,14 @@ Result<GenerationSpec> ParseChatRequest(simdjson::dom::object body, const Served
   if (top.value_or(0) > 0 && !spec.logprobs.enabled) {
     fields.Fail("top_logprobs", "needs logprobs to be true");
   }
-  if (const auto format = fields.Object("response_format")) {
-    std::string_view type;
-    if ((*format)["type"].get(type) != simdjson::SUCCESS || type != "text") {
-      fields.Fail("response_format", "only {\"type\":\"text\"} is supported by this server");
-    }
-  }
-  if (const auto choice = fields.Any("tool_choice")) {
-    std::string_view mode;
-    if (choice->get(mode) != simdjson::SUCCESS || (mode != "none" && mode != "auto")) {
-      fields.Fail("tool_choice", "only \"none\" and \"auto\" are supported by this server");
-    }
-  }
-  fields.Ignore("parallel_tool_calls");
-  RefuseUnsupported(fields, {"regex", "ebnf", "json_schema", "structural_tag", "stop_regex",
-                             "functions", "function_call", "audio"});
+  ASSIGN_OR_RETURN(spec.tools, ReadToolUse(fields));
+  RefuseUnsupported(fields, {"functions", "function_call", "audio"});
+  const ThinkingFields thinking = ReadThinkingFields(fields, spec);
   RETURN_IF_ERROR(fields.status());
+  ChooseDialects(model, spec);
   ASSIGN_OR_RETURN(auto conversation, ReadConversation(fields, model));
+  if (spec.tools.choice == ToolChoice::kNone) conversation.tools = {};
+  ApplyThinking(thinking, model, conversation);
   spec.prompts.emplace_back(std::move(conversation));
   unknown = fields.Unread();
   return spec;
@@ -146,8 +152,6 @@ Result<GenerationSpec> ParseCompletionRequest(simdjson::dom::object body, const 
   if (const auto suffix = fields.String("suffix"); suffix && !suffix->empty()) {
     fields.Fail("suffix", "is not supported by this server");
   }
-  RefuseUnsupported(
-      fields, {"regex", "ebnf", "json_schema", "structural_tag", "stop_regex", "response_format"});
   RETURN_IF_ERROR(fields.status());
   RETURN_IF_ERROR(ReadCompletionPrompt(fields, model, spec));
   unknown = fields.Unread();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "api/answer_grammar.h"
 #include "base/error.h"
 
 namespace hayate::api {
@@ -29,16 +30,26 @@ Result<std::vector<TokenId>> EncodeRendered(const std::string& prompt, const Ser
   return model.tokenizer->Encode(prompt, {.add_bos_eos = text::AddBosEos::kNo});
 }
 
-Result<std::vector<TokenId>> EncodePrompt(const PromptSource& source, const ServedModel& model) {
-  if (const auto* ids = std::get_if<std::vector<TokenId>>(&source)) return *ids;
+Result<PreparedPrompt> EncodePrompt(const PromptSource& source, const GenerationSpec& spec,
+                                    const ServedModel& model) {
+  PreparedPrompt prompt;
+  if (const auto* ids = std::get_if<std::vector<TokenId>>(&source)) {
+    prompt.ids = *ids;
+    return prompt;
+  }
   if (const auto* text = std::get_if<std::string>(&source)) {
     RETURN_IF_ERROR(CheckCanFit(*text, model));
-    return model.tokenizer->Encode(*text);
+    ASSIGN_OR_RETURN(prompt.ids, model.tokenizer->Encode(*text));
+    return prompt;
   }
   ASSIGN_OR_RETURN(const std::string rendered,
                    model.chat_template->Render(std::get<text::ChatInput>(source)));
+  if (spec.format.reasoning != nullptr) {
+    prompt.thinking = text::PlaceOfThinking(*spec.format.reasoning, rendered);
+  }
   RETURN_IF_ERROR(CheckCanFit(rendered, model));
-  return EncodeRendered(rendered, model);
+  ASSIGN_OR_RETURN(prompt.ids, EncodeRendered(rendered, model));
+  return prompt;
 }
 
 }  // namespace
@@ -49,21 +60,20 @@ Result<std::vector<TokenId>> EncodeConversation(const text::ChatInput& input,
   return EncodeRendered(prompt, model);
 }
 
-Result<std::vector<PreparedPrompt>> Prepare(const GenerationSpec& spec, const ServedModel& model) {
-  std::vector<PreparedPrompt> prepared;
-  prepared.reserve(spec.prompts.size());
+Result<PreparedGeneration> Prepare(const GenerationSpec& spec, const ServedModel& model) {
+  PreparedGeneration prepared;
+  prepared.prompts.reserve(spec.prompts.size());
   for (const PromptSource& source : spec.prompts) {
     const std::string field = FieldOf(source, spec.dialect);
-    PreparedPrompt prompt;
-    Result<std::vector<TokenId>> ids = EncodePrompt(source, model);
-    if (ids.status().code() == ErrorCode::kContextTooLong) {
-      return Status(ids.status()).WithParam(field);
+    Result<PreparedPrompt> encoded = EncodePrompt(source, spec, model);
+    if (encoded.status().code() == ErrorCode::kContextTooLong) {
+      return Status(encoded.status()).WithParam(field);
     }
-    ASSIGN_OR_RETURN(prompt.ids, std::move(ids));
+    ASSIGN_OR_RETURN(PreparedPrompt prompt, std::move(encoded));
     if (prompt.ids.empty()) return InvalidField(field, "holds no token");
     const auto length = static_cast<int64_t>(prompt.ids.size());
     const int64_t room = model.max_context - length;
-    const std::optional<int64_t> wanted = spec.OfPrompt(prepared.size()).max_new_tokens;
+    const std::optional<int64_t> wanted = spec.OfPrompt(prepared.prompts.size()).max_new_tokens;
     const bool scores_only = wanted == 0;
     if (room < (scores_only ? 0 : 1)) {
       return Error(ErrorCode::kContextTooLong,
@@ -72,8 +82,10 @@ Result<std::vector<PreparedPrompt>> Prepare(const GenerationSpec& spec, const Se
           .WithParam(field);
     }
     prompt.max_new_tokens = static_cast<int32_t>(std::min(wanted.value_or(room), room));
-    prepared.push_back(std::move(prompt));
+    prepared.prompts.push_back(std::move(prompt));
   }
+  // Only a chat has thinking, and a chat is one prompt.
+  prepared.grammar_source = AnswerGrammar(spec, prepared.prompts.front().thinking);
   return prepared;
 }
 

@@ -119,8 +119,8 @@ TEST_F(RequestParse, AListOfSamplingParamsHasOneObjectForEachPrompt) {
   EXPECT_EQ(spec->OfPrompt(1).stop_strings, nullptr);
   const auto prepared = Prepare(*spec, model_);
   ASSERT_TRUE(prepared.ok());
-  EXPECT_EQ((*prepared)[0].max_new_tokens, 3);
-  EXPECT_GT((*prepared)[1].max_new_tokens, 3);
+  EXPECT_EQ(prepared->prompts[0].max_new_tokens, 3);
+  EXPECT_GT(prepared->prompts[1].max_new_tokens, 3);
 }
 
 TEST_F(RequestParse, AListOfSamplingParamsMustFit) {
@@ -141,7 +141,7 @@ TEST_F(RequestParse, AListOfSamplingParamsMustFit) {
 TEST_F(RequestParse, PreparedPromptsKeepTheAnswerInsideTheContext) {
   const std::string long_text(testing::kMaxContext - 1, 'x');
   const auto capped = Completion(R"({"prompt":")" + long_text + R"(","max_tokens":50})");
-  EXPECT_EQ((*Prepare(*capped, model_))[0].max_new_tokens, 1);
+  EXPECT_EQ(Prepare(*capped, model_)->prompts[0].max_new_tokens, 1);
   const auto full = Completion(R"({"prompt":")" + long_text + R"(x","max_tokens":1})");
   EXPECT_EQ(Prepare(*full, model_).status().code(), ErrorCode::kContextTooLong);
   EXPECT_EQ(Prepare(*full, model_).status().param(), "prompt");
@@ -152,7 +152,7 @@ TEST_F(RequestParse, PreparedPromptsKeepTheAnswerInsideTheContext) {
   EXPECT_EQ(refused.param(), "prompt");
   EXPECT_NE(refused.message().find("1048576 bytes"), std::string::npos) << refused.message();
   const auto scored = Completion(R"({"prompt":")" + long_text + R"(x","max_tokens":0})");
-  EXPECT_EQ((*Prepare(*scored, model_))[0].max_new_tokens, 0);
+  EXPECT_EQ(Prepare(*scored, model_)->prompts[0].max_new_tokens, 0);
   const auto empty = Generate(R"({"text":""})");
   EXPECT_EQ(Prepare(*empty, model_).status().param(), "text");
 }
@@ -160,7 +160,7 @@ TEST_F(RequestParse, PreparedPromptsKeepTheAnswerInsideTheContext) {
 TEST_F(RequestParse, AMessageWithoutContentRendersAsAnEmptyOne) {
   const auto null = Chat(R"({"messages":[{"role":"assistant","content":null}]})");
   const auto empty = Chat(R"({"messages":[{"role":"assistant","content":""}]})");
-  EXPECT_EQ((*Prepare(*null, model_))[0].ids, (*Prepare(*empty, model_))[0].ids);
+  EXPECT_EQ(Prepare(*null, model_)->prompts[0].ids, Prepare(*empty, model_)->prompts[0].ids);
 }
 
 }  // namespace

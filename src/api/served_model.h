@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "grammar/grammar_compiler.h"
 #include "text/chat_template.h"
+#include "text/dialect/dialects.h"
 #include "text/tokenizer.h"
 
 namespace hayate::api {
@@ -31,7 +33,13 @@ struct ServedModel {
   int32_t max_context = 0;  // prompt and answer, tokens
   int32_t vocab_size = 0;   // rows of the logits
   SamplingDefaults defaults;
-  int64_t created = 0;           // Unix seconds of the start
+  // How the model writes thinking and calls; null: it has no such habit.
+  const text::ReasoningDialect* reasoning = nullptr;
+  const text::ToolDialect* tools = nullptr;
+  // Control tokens that spell a dialect's markers, ascending.
+  std::vector<TokenId> marker_ids;
+  std::shared_ptr<grammar::GrammarCompiler> grammars;  // null: answers cannot be constrained
+  int64_t created = 0;                                 // Unix seconds of the start
   std::string server_info_json;  // the options in force, as fields of a JSON object without braces
   bool report_cached_tokens = false;
 };

@@ -52,6 +52,17 @@ std::string_view IdPrefix(Dialect dialect) {
   return "";
 }
 
+// What needs a grammar is refused before any work where grammars are switched off.
+Status CheckGrammarUse(const GenerationSpec& spec, const ServedModel& model) {
+  if (model.grammars != nullptr) return OkStatus();
+  const bool demanded = spec.tools.active() && spec.tools.demanded();
+  if (!spec.grammar && !demanded && !spec.thinking_budget) return OkStatus();
+  return InvalidField(spec.grammar ? spec.grammar->field
+                      : demanded   ? "tool_choice"
+                                   : "thinking_budget",
+                      "needs a grammar; this server runs with --grammar-backend none");
+}
+
 }  // namespace
 
 Service::Service(ServiceOptions options, ServedModel model, engine::Client& client,
@@ -208,6 +219,9 @@ void Service::StartGeneration(GenerationSpec parsed, const std::vector<std::stri
   if (client_.failed()) {
     return SendError(writer, Status(ErrorCode::kUnavailable, "the device has failed"));
   }
+  if (const Status status = CheckGrammarUse(parsed, model_); !status.ok()) {
+    return SendError(writer, status);
+  }
   const auto choices = static_cast<int64_t>(parsed.prompts.size()) * parsed.n;
   if (choices > options_.max_queued_requests) {
     return SendError(writer, InvalidField("n", "asks for {} answers, at most {} may wait", choices,
@@ -225,16 +239,35 @@ void Service::StartGeneration(GenerationSpec parsed, const std::vector<std::stri
   std::string id = spec->request_ids.size() == 1
                        ? spec->request_ids.front()
                        : std::string(IdPrefix(spec->dialect)) + table.MakeId();
-  const uint64_t key = table.Add(std::make_unique<GenerationExchange>(
-      GenerationExchange::Parts{
-          .spec = spec, .model = &model_, .client = &client_, .live = &live_, .outbox = index},
-      std::move(id), std::move(writer)));
-  const bool queued = text_pool_->TrySubmit(
-      [this, spec, key, &table] { table.PushPrepared(key, Prepare(*spec, model_)); });
+  const uint64_t key = table.Add(
+      std::make_unique<GenerationExchange>(GenerationExchange::Parts{.spec = spec,
+                                                                     .model = &model_,
+                                                                     .client = &client_,
+                                                                     .live = &live_,
+                                                                     .outbox = index,
+                                                                     .call_seed = table.MakeSeed()},
+                                           std::move(id), std::move(writer)));
+  const bool queued =
+      text_pool_->TrySubmit([this, spec, key, &table] { PrepareExchange(*spec, key, table); });
   if (queued) return;
   table.Find(key)->Fail(Status(ErrorCode::kResourceExhausted,
                                "too many prompts wait to be tokenised; try again later"));
   table.Remove(key);
+}
+
+void Service::PrepareExchange(const GenerationSpec& spec, uint64_t key, ExchangeTable& table) {
+  auto prepared = Prepare(spec, model_);
+  if (!prepared.ok() || !prepared->grammar_source) {
+    return table.PushPrepared(key, std::move(prepared));
+  }
+  // The compiler has threads of its own: the text pool does not wait for it.
+  const grammar::GrammarSource source = *prepared->grammar_source;
+  auto shared = std::make_shared<PreparedGeneration>(*std::move(prepared));
+  model_.grammars->Compile(source, [shared, key, &table](auto compiled) {
+    if (!compiled.ok()) return table.PushPrepared(key, compiled.status());
+    shared->grammar = *std::move(compiled);
+    table.PushPrepared(key, std::move(*shared));
+  });
 }
 
 }  // namespace hayate::api

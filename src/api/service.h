@@ -34,9 +34,13 @@ class Service {
   Service(ServiceOptions options, ServedModel model, engine::Client& client,
           obs::Registry& registry, std::vector<ExchangeTable*> tables);
   ~Service();
-  // Waits for the text pool; its results no longer reach a client. The server must have stopped
-  // calling Handle, and the engine must have stopped; the exchange tables must still be there.
-  void Stop() { text_pool_.reset(); }
+  // Waits for the text pool and the grammar compiler; their results no longer reach a client. The
+  // server must have stopped calling Handle, and the engine must have stopped; the exchange tables
+  // must still be there.
+  void Stop() {
+    text_pool_.reset();
+    model_.grammars.reset();
+  }
 
   void Handle(http::Request& request, http::ResponseWriter writer);
 
@@ -65,6 +69,8 @@ class Service {
   // Runs `work` on the text pool and answers with what it gives.
   void AnswerFromTextPool(http::Request& request, http::ResponseWriter writer,
                           std::string_view content_type, std::function<Result<std::string>()> work);
+  // Text pool: prompts and grammar, handed to the exchange when both are there.
+  void PrepareExchange(const GenerationSpec& spec, uint64_t key, ExchangeTable& table);
   void StartGeneration(GenerationSpec spec, const std::vector<std::string>& unknown,
                        http::Request& request, http::ResponseWriter writer);
 

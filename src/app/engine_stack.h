@@ -38,6 +38,7 @@ class EngineStack {
   engine::Client& client() { return *client_; }
   engine::Outbox& outbox(size_t index) { return *outboxes_[index]; }
   obs::Registry& registry() { return registry_; }
+  const Clock& clock() const { return clock_; }
   const obs::StepLog& step_log() const { return step_log_; }
   const models::ModelFacts& facts() const { return executor_->facts(); }
   const exec::LocalExecutor& executor() const { return *executor_; }

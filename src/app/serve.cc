@@ -12,6 +12,7 @@
 #include "api/error_table.h"
 #include "api/exchange_table.h"
 #include "api/service.h"
+#include "app/answer_dialects.h"
 #include "app/chat_template_loading.h"
 #include "app/commands.h"
 #include "app/config_file.h"
@@ -35,6 +36,7 @@ struct ServeOptions {
   int port = 30000;  // SGLang's
   std::string served_model_name;
   std::string chat_template;
+  DialectOptions dialects;
   std::string api_key;
   std::string log_level = "info";
   bool enable_metrics = false;
@@ -57,6 +59,22 @@ void AddServeFlags(CLI::App& command, ServeOptions& o) {
       ->group(group);
   command.add_option("--chat-template", o.chat_template, "file with a Jinja template")
       ->check(CLI::ExistingFile)
+      ->group(group);
+  command
+      .add_option("--reasoning-parser", o.dialects.reasoning_parser,
+                  "how the model marks its thinking; auto: by the chat template, none")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--tool-call-parser", o.dialects.tool_call_parser,
+                  "how the model writes tool calls; auto: by the chat template, none")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--grammar-backend", o.dialects.grammar_backend,
+                  "compiles schemas and expressions: xgrammar, none")
+      ->check(CLI::IsMember({"xgrammar", "none"}))
+      ->capture_default_str()
       ->group(group);
   command.add_option("--api-key", o.api_key, "clients must send it as a bearer token")
       ->envname("HAYATE_API_KEY")
@@ -130,6 +148,9 @@ std::string ServerInfo(const ServeOptions& options, const EngineStack& stack) {
   json.Field("schedule_policy", options.model.schedule_policy);
   json.Field("kv_cache_dtype", options.model.kv_cache_dtype);
   json.Field("disable_radix_cache", options.model.disable_radix_cache);
+  json.Field("reasoning_parser", options.dialects.reasoning_parser);
+  json.Field("tool_call_parser", options.dialects.tool_call_parser);
+  json.Field("grammar_backend", options.dialects.grammar_backend);
   json.EndObject();
   return fields.substr(1, fields.size() - 2);
 }
@@ -149,6 +170,7 @@ Result<api::ServedModel> MakeServedModel(const ServeOptions& options, const Engi
   model.created = UnixSeconds();
   model.server_info_json = ServerInfo(options, stack);
   model.report_cached_tokens = options.enable_cache_report;
+  RETURN_IF_ERROR(SetUpDialects(options.dialects, stack.clock(), model));
   return model;
 }
 

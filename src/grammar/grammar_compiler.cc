@@ -61,7 +61,8 @@ void GrammarCompiler::Compile(const GrammarSource& source, Done done) {
     queue_.push_back(std::move(key));
     work_arrived_.notify_one();
   }
-  job->second.waiters.push_back({std::move(done), clock_.NowNs() + options_.time_limit_ns});
+  job->second.waiters.push_back(
+      {std::move(done), source.field, clock_.NowNs() + options_.time_limit_ns});
   deadline_changed_.notify_one();
 }
 
@@ -114,23 +115,22 @@ void GrammarCompiler::WatchdogMain() {
       deadline_changed_.wait_for(lock, std::chrono::nanoseconds(left_ns));
       continue;
     }
-    const std::vector<Done> expired = TakeExpired(clock_.NowNs());
+    const std::vector<Waiter> expired = TakeExpired(clock_.NowNs());
     lock.unlock();
-    for (const Done& done : expired) {
-      done(Error(ErrorCode::kInvalidArgument,
-                 "the grammar takes longer than {} s to compile; make it simpler",
-                 options_.time_limit_ns / 1'000'000'000));
+    for (const Waiter& waiter : expired) {
+      waiter.done(InvalidField(waiter.field, "takes longer than {} s to compile; make it simpler",
+                               options_.time_limit_ns / 1'000'000'000));
     }
     lock.lock();
   }
 }
 
-std::vector<GrammarCompiler::Done> GrammarCompiler::TakeExpired(int64_t now_ns) {
-  std::vector<Done> expired;
+std::vector<GrammarCompiler::Waiter> GrammarCompiler::TakeExpired(int64_t now_ns) {
+  std::vector<Waiter> expired;
   for (auto& [key, job] : jobs_) {
     std::erase_if(job.waiters, [&](Waiter& waiter) {
       if (waiter.deadline_ns > now_ns) return false;
-      expired.push_back(std::move(waiter.done));
+      expired.push_back(std::move(waiter));
       return true;
     });
   }

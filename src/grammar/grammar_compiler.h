@@ -63,6 +63,7 @@ class GrammarCompiler {
  private:
   struct Waiter {
     Done done;
+    std::string field;  // of the source that waits
     int64_t deadline_ns;
   };
   struct Job {
@@ -79,7 +80,7 @@ class GrammarCompiler {
   void WorkerMain();
   void WatchdogMain();
   // Takes the waiters whose time is over.
-  std::vector<Done> TakeExpired(int64_t now_ns);
+  std::vector<Waiter> TakeExpired(int64_t now_ns);
   void Store(std::string key, Result<Compiled> result);
   void EvictOldest();
 

@@ -76,6 +76,7 @@ TEST(GrammarCompiler, AnswersEveryoneWhoWaitsWhenTimeIsUp) {
   const auto result = compiler.CompileNow(Regex("a"));
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.status().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(result.status().param(), "regex");
   EXPECT_EQ(compiler.stats().timed_out, 1u);
 }
 

@@ -48,6 +48,8 @@ class Matcher {
 
  private:
   struct Impl;
+  MaskKind FillMaskUnguarded(std::span<uint32_t> bits);
+
   std::shared_ptr<const CompiledGrammar> grammar_;
   std::unique_ptr<Impl> impl_;
 };

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "grammar/compiled_grammar.h"
 #include "grammar/detail/nesting.h"
 #include "grammar/detail/schema_check.h"
@@ -86,6 +87,19 @@ auto Guarded(const std::string& field, Work work) -> Result<decltype(work())> {
   } catch (...) {
     return InvalidField(field, "cannot be compiled");
   }
+}
+
+// The same while matching, where no error is expected: `otherwise` stands for one.
+template <typename T, typename Work>
+T GuardedOr(T otherwise, Work work) {
+  try {
+    return work();
+  } catch (const std::exception& e) {
+    LOG_ERROR("grammar matcher: {}", Reason(e.what()));
+  } catch (...) {
+    LOG_ERROR("grammar matcher: unknown error");
+  }
+  return otherwise;
 }
 
 xgrammar::Grammar ParseStructuralTag(const std::string& text, const xgrammar::TokenizerInfo& info) {
@@ -202,16 +216,20 @@ Matcher& Matcher::operator=(Matcher&&) noexcept = default;
 
 bool Matcher::Accept(int32_t token) {
   if (ended()) return false;
-  return impl_->matcher.AcceptToken(token);
+  return GuardedOr(false, [&] { return impl_->matcher.AcceptToken(token); });
 }
 
 bool Matcher::AcceptText(const std::string& text) {
   if (ended()) return false;
-  return impl_->matcher.AcceptString(text);
+  return GuardedOr(false, [&] { return impl_->matcher.AcceptString(text); });
 }
 
 MaskKind Matcher::FillMask(std::span<uint32_t> bits) {
   DCHECK_EQ(bits.size(), grammar_->vocabulary().mask_words());
+  return GuardedOr(MaskKind::kNone, [&] { return FillMaskUnguarded(bits); });
+}
+
+MaskKind Matcher::FillMaskUnguarded(std::span<uint32_t> bits) {
   int64_t shape = 0;
   DLTensor tensor = MaskTensor(bits, &shape);
   const bool restricts = impl_->matcher.FillNextTokenBitmask(&tensor);
@@ -231,10 +249,16 @@ MaskKind Matcher::FillMask(std::span<uint32_t> bits) {
                                                              : MaskKind::kSome;
 }
 
-void Matcher::Rollback(int32_t steps) { impl_->matcher.Rollback(steps); }
+void Matcher::Rollback(int32_t steps) {
+  GuardedOr(false, [&] {
+    impl_->matcher.Rollback(steps);
+    return true;
+  });
+}
 
 std::string Matcher::ForcedText() {
-  return ended() ? std::string() : impl_->matcher.FindJumpForwardString();
+  if (ended()) return {};
+  return GuardedOr(std::string(), [&] { return impl_->matcher.FindJumpForwardString(); });
 }
 
 bool Matcher::complete() const { return impl_->matcher.IsCompleted(); }
