@@ -191,6 +191,11 @@ TEST(ToolCalls, OfChannelsAreFound) {
                           "<|channel|>final<|message|>Yes <b>."),
             (Parts{"Hm.", "Yes <b>."}));
   EXPECT_EQ(ParseEveryWay(format, "plain text"), (Parts{"", "plain text"}));
+  for (const char* plain : {"to be", " t", "\n", "to=", "<|chan"}) {
+    EXPECT_EQ(ParseEveryWay(format, plain), (Parts{"", plain}));
+  }
+  EXPECT_EQ(ParseEveryWay(format, "to=functions.add<|message|>{}"),
+            (Parts{"", "", {{"add", "{}"}}}));
 }
 
 TEST(ToolCalls, FollowTheThinking) {

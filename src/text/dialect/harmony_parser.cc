@@ -17,6 +17,15 @@ constexpr std::array<std::string_view, 6> kMarkers = {kMessage,  kStart,       k
 // A header is a few words; more than this is text.
 constexpr size_t kMaxHeader = 1024;
 
+// Else it is text outside any message, from a model that leaves its format.
+bool MayBeHeader(std::string_view text) {
+  constexpr std::string_view kRecipient = "to=";
+  if (text.size() > kMaxHeader) return false;
+  text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+  return text.starts_with(kStart) || text.starts_with(kChannel) || text.starts_with(kRecipient) ||
+         kRecipient.starts_with(text);
+}
+
 std::string_view WordAfter(std::string_view text, std::string_view prefix) {
   const size_t at = text.find(prefix);
   if (at == std::string_view::npos) return {};
@@ -35,11 +44,7 @@ void HarmonyParser::Feed(std::string_view text, std::vector<AnswerEvent>& events
       Body(plain, events);
     } else {
       header_ += plain;
-      // Text outside any message, from a model that leaves its format.
-      const bool no_header = !header_.empty() && !header_.starts_with(kStart) &&
-                             !header_.starts_with(kChannel) && !IsBlank(header_.front()) &&
-                             !header_.starts_with("to=");
-      if (no_header || header_.size() > kMaxHeader) {
+      if (!MayBeHeader(header_)) {
         part_ = AnswerPart::kContent;
         in_body_ = true;
         Body(std::exchange(header_, {}), events);
@@ -84,8 +89,11 @@ void HarmonyParser::Body(std::string_view text, std::vector<AnswerEvent>& events
 }
 
 void HarmonyParser::Finish(std::vector<AnswerEvent>& events) {
-  if (in_body_) Body(held_, events);
-  held_.clear();
+  const std::string rest = std::exchange(header_, {}) + std::exchange(held_, {});
+  const bool is_header = rest.find(kStart) == 0 || rest.find(kChannel) == 0;
+  if (!in_body_ && is_header) return;
+  if (!in_body_) part_ = AnswerPart::kContent;
+  Body(rest, events);
 }
 
 }  // namespace hayate::text
