@@ -13,9 +13,13 @@ namespace {
 constexpr double kBytesPerToken = 4.0;
 // What joining one more running request costs, against computing prompt tokens again.
 constexpr double kRequestTokens = 64.0;
-// Work given to a worker is forgotten by half in this time; it breaks ties in the long run.
+// Tokens in flight are computed beside each other, and most of a cached prompt not at all: they
+// weigh far less than tokens that this request would have to compute itself.
+constexpr double kTokenWeight = 0.05;
+// Work given to a worker is forgotten by half in this time; its excess over the least keeps the
+// long run even. A tenth more of a steady load weighs about a hundred tokens.
 constexpr double kWorkHalfLifeNs = 30e9;
-constexpr double kWorkWeight = 0.02;
+constexpr double kWorkWeight = 0.005;
 
 class CacheAware final : public Policy {
  public:
@@ -74,8 +78,10 @@ class CacheAware final : public Policy {
 
   size_t Cheapest(std::span<const Candidate> candidates, const RouteKey& key, int64_t now_ns) {
     double least_requests = RequestPressure(candidates[0]);
+    double least_work = WorkOf(candidates[0].slot, now_ns);
     for (const Candidate& candidate : candidates) {
       least_requests = std::min(least_requests, RequestPressure(candidate));
+      least_work = std::min(least_work, WorkOf(candidate.slot, now_ns));
     }
     const size_t start = turn_++ % candidates.size();
     size_t best = candidates.size();
@@ -91,8 +97,8 @@ class CacheAware final : public Policy {
       const double uncached =
           static_cast<double>(key.prompt.size() - MatchedBytes(candidate)) / kBytesPerToken;
       const double cost = uncached + kRequestTokens * (requests - least_requests) +
-                          static_cast<double>(candidate.tokens) / candidate.weight +
-                          kWorkWeight * WorkOf(candidate.slot, now_ns);
+                          kTokenWeight * static_cast<double>(candidate.tokens) / candidate.weight +
+                          kWorkWeight * (WorkOf(candidate.slot, now_ns) - least_work);
       if (best < candidates.size() && cost >= best_cost) continue;
       best = at;
       best_cost = cost;

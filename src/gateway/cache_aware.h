@@ -1,9 +1,10 @@
 #pragma once
 // The policy that sends a prompt where its beginning is cached, unless that worker is too busy.
 //
-//   cost(w) = uncached bytes of the prompt, in tokens
+//   cost(w) = tokens of the prompt that w would have to compute
 //           + kRequestTokens · (requests of w above the least loaded worker's)
-//           + tokens w still has to compute
+//           + kTokenWeight · tokens in flight at w
+//           + kWorkWeight · (work given to w lately, above the least)
 //
 // so affinity is given up gradually: a second worker takes a hot prefix as soon as computing it
 // again is cheaper than waiting. A worker that is balance_abs requests above the least loaded and

@@ -151,8 +151,7 @@ void Prober::Probe(const Router::Probe& probe) {
 }
 
 bool Prober::AskHealth(const Router::Probe& probe, const Target& target) {
-  const Reply reply =
-      Get(state_.options, target, state_.options.health_path, probe.spec->api_key);
+  const Reply reply = Get(state_.options, target, state_.options.health_path, probe.spec->api_key);
   // A wrong key says that somebody is at home.
   return reply.status == 200 || reply.status == 401 || reply.status == 403;
 }

@@ -1,0 +1,141 @@
+// Breaker, health, outliers and the retry rule: what is decided when something fails.
+
+#include <gtest/gtest.h>
+
+#include "gateway/circuit_breaker.h"
+#include "gateway/health.h"
+#include "gateway/outlier.h"
+#include "gateway/retry.h"
+
+namespace hayate::gateway {
+namespace {
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+TEST(CircuitBreaker, OpensAfterFailuresInARowAndLetsOneProbeThroughAtATime) {
+  CircuitBreaker breaker({.failure_threshold = 3, .success_threshold = 2, .open_ns = 10 * kSecond});
+  for (int i = 0; i < 2; ++i) breaker.Fail(0);
+  breaker.Succeed();  // the row is broken
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(breaker.Allows(kSecond));
+    breaker.Fail(kSecond);
+  }
+  EXPECT_FALSE(breaker.Allows(kSecond));
+  EXPECT_FALSE(breaker.Allows(10 * kSecond));
+  EXPECT_TRUE(breaker.Allows(11 * kSecond));
+  breaker.Admit();
+  EXPECT_FALSE(breaker.Allows(11 * kSecond));
+  breaker.Succeed();
+  EXPECT_EQ(breaker.state(), CircuitBreaker::State::kHalfOpen);
+  EXPECT_TRUE(breaker.Allows(12 * kSecond));
+  breaker.Admit();
+  breaker.Succeed();
+  EXPECT_EQ(breaker.state(), CircuitBreaker::State::kClosed);
+}
+
+TEST(CircuitBreaker, AFailedProbeOpensItAgainAndAnAbandonedOneDoesNot) {
+  CircuitBreaker breaker({.failure_threshold = 1, .open_ns = kSecond});
+  breaker.Fail(0);
+  EXPECT_TRUE(breaker.Allows(kSecond));
+  breaker.Admit();
+  breaker.Abandon();
+  EXPECT_TRUE(breaker.Allows(kSecond));
+  breaker.Admit();
+  breaker.Fail(kSecond);
+  EXPECT_FALSE(breaker.Allows(kSecond + 1));
+  EXPECT_EQ(breaker.times_opened(), 2u);
+}
+
+TEST(CircuitBreaker, ForgetsFailuresOutsideItsWindow) {
+  CircuitBreaker breaker({.failure_threshold = 2, .window_ns = 5 * kSecond});
+  breaker.Fail(0);
+  breaker.Fail(6 * kSecond);
+  EXPECT_EQ(breaker.state(), CircuitBreaker::State::kClosed);
+  breaker.Fail(7 * kSecond);
+  EXPECT_EQ(breaker.state(), CircuitBreaker::State::kOpen);
+}
+
+TEST(Health, FallsAfterBadProbesAndRisesAfterGoodOnes) {
+  Health health({.failure_threshold = 2, .success_threshold = 2, .slow_start_ns = 10 * kSecond});
+  EXPECT_EQ(health.state(), Health::State::kPending);
+  health.OnProbe(true, 0);
+  EXPECT_EQ(health.state(), Health::State::kUp);
+  health.OnProbe(false, kSecond);
+  EXPECT_EQ(health.state(), Health::State::kUp);
+  health.OnProbe(false, 2 * kSecond);
+  EXPECT_EQ(health.state(), Health::State::kDown);
+  health.OnProbe(true, 3 * kSecond);
+  EXPECT_EQ(health.state(), Health::State::kDown);
+  health.OnProbe(true, 4 * kSecond);
+  EXPECT_EQ(health.state(), Health::State::kUp);
+  EXPECT_DOUBLE_EQ(health.Weight(4 * kSecond), Health::kFirstWeight);
+  EXPECT_DOUBLE_EQ(health.Weight(9 * kSecond), 0.55);
+  EXPECT_DOUBLE_EQ(health.Weight(60 * kSecond), 1.0);
+}
+
+TEST(Health, ARefusedConnectionIsEnough) {
+  Health health({});
+  health.OnProbe(true, 0);
+  health.OnRefused(5 * kSecond);
+  EXPECT_EQ(health.state(), Health::State::kDown);
+  EXPECT_EQ(health.next_probe_ns(), 6 * kSecond);
+}
+
+TEST(Outlier, EjectsAWorkerThatStandsOutAndNoneWhenAllFail) {
+  OutlierScore score({.min_requests = 10});
+  for (int i = 0; i < 100; ++i) score.Count(i % 4 != 0);
+  EXPECT_FALSE(score.Judge(0.5, 0));
+  EXPECT_TRUE(score.Judge(0.0, 0));
+  EXPECT_TRUE(score.Ejected(kSecond));
+  EXPECT_FALSE(score.Ejected(31 * kSecond));
+  EXPECT_FALSE(score.Judge(0.0, 31 * kSecond));  // a clean record
+}
+
+TEST(Retry, HappensOnlyBeforeTheFirstByteAndOnlyWhereItIsSafe) {
+  Rng rng(1);
+  const auto decide = [&](RetryInput input) { return DecideRetry({}, input, rng).retry; };
+  EXPECT_TRUE(decide({.end = AttemptEnd::kBroken, .safe_route = true}));
+  EXPECT_FALSE(decide({.end = AttemptEnd::kBroken, .client_has_bytes = true, .safe_route = true}));
+  EXPECT_FALSE(decide({.end = AttemptEnd::kBroken, .safe_route = false}));
+  EXPECT_TRUE(decide({.end = AttemptEnd::kNoConnection, .safe_route = false}));
+  EXPECT_FALSE(decide({.end = AttemptEnd::kBroken, .body_is_whole = false, .safe_route = true}));
+  EXPECT_FALSE(decide({.end = AttemptEnd::kOk, .safe_route = true}));
+  EXPECT_FALSE(decide({.end = AttemptEnd::kCancelled, .safe_route = true}));
+  EXPECT_FALSE(decide({.end = AttemptEnd::kFault, .retries_so_far = 3, .safe_route = true}));
+  EXPECT_FALSE(decide({.end = AttemptEnd::kBusy, .safe_route = true}));
+  EXPECT_TRUE(decide({.end = AttemptEnd::kBusy, .safe_route = true, .other_worker = true}));
+}
+
+TEST(Retry, WaitsLongerEachTimeWithinItsJitterAndNotAtAllForAnotherWorker) {
+  Rng rng(1);
+  const RetryOptions options;
+  EXPECT_EQ(DecideRetry(options,
+                        {.end = AttemptEnd::kFault, .safe_route = true, .other_worker = true}, rng)
+                .delay_ns,
+            0);
+  double expected = 50e6;
+  for (int retries = 0; retries < 3; ++retries, expected *= 2.0) {
+    for (int i = 0; i < 100; ++i) {
+      const auto decision = DecideRetry(
+          options, {.end = AttemptEnd::kFault, .retries_so_far = retries, .safe_route = true}, rng);
+      EXPECT_GE(static_cast<double>(decision.delay_ns), expected * 0.79);
+      EXPECT_LE(static_cast<double>(decision.delay_ns), expected * 1.21);
+    }
+  }
+}
+
+TEST(Retry, StatusesSayWhoIsToBlame) {
+  for (int status : {200, 400, 401, 403, 404, 413, 418}) {
+    EXPECT_EQ(EndOfStatus(status, false), AttemptEnd::kOk) << status;
+  }
+  for (int status : {408, 500, 502, 503, 504}) {
+    EXPECT_EQ(EndOfStatus(status, false), AttemptEnd::kFault) << status;
+  }
+  EXPECT_EQ(EndOfStatus(429, false), AttemptEnd::kBusy);
+  EXPECT_EQ(EndOfStatus(503, true), AttemptEnd::kBusy);
+  EXPECT_FALSE(IsFault(AttemptEnd::kBusy));
+  EXPECT_FALSE(IsFault(AttemptEnd::kStale));
+}
+
+}  // namespace
+}  // namespace hayate::gateway
