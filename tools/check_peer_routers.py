@@ -2,10 +2,11 @@
 """Puts `hayate serve` workers behind the real sglang-router and smg from PyPI and checks what a worker
 must satisfy: registered, routed to by cache_aware, streamed through, health-checked, removed.
 
-    python3 -m venv V && V/bin/pip install sglang-router==0.3.2 smg==1.13.0
-    HAYATE_BINARY=build/hayate HAYATE_MODEL=model.gguf PYTHON tools/check_peer_routers.py V
+    python3 -m venv V && V/bin/pip install sglang-router==0.3.2
+    python3 -m venv W && W/bin/pip install smg==1.13.0
+    HAYATE_BINARY=build/hayate HAYATE_MODEL=model.gguf PYTHON tools/check_peer_routers.py V W
 
-PYTHON is that of tools/test_venv.sh. Exit 1 with the first thing that is wrong.
+Two environments, since both packages bring a program named smg. PYTHON is that of tools/test_venv.sh. Exit 1 with the first thing that is wrong.
 """
 
 import subprocess
@@ -66,7 +67,9 @@ def check_router(venv: Path, name: str, workers: list[ServerProcess], folder: Pa
             text = "".join(stream.iter_text())
         require("data: [DONE]" in text, f"{name}: the stream has no end")
         native = httpx.post(
-            url + "/generate", json={"text": "The sky is", "sampling_params": {"max_new_tokens": 4}}, timeout=60
+            url + "/generate",
+            json={"model": model, "text": "The sky is", "sampling_params": {"max_new_tokens": 4}},
+            timeout=60,
         )
         require(
             native.status_code == 200 and native.json()["text"] != "", f"{name}: /generate gave {native.status_code}"
@@ -114,9 +117,10 @@ class Worker(ServerProcess):
 
 
 def main() -> None:
-    venv = Path(sys.argv[1])
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("sglang-router", "smg"):
+        for name, venv in zip(("sglang-router", "smg"), sys.argv[1:], strict=True):
             workers = []
             for index in range(2):
                 worker = Worker(["--enable-metrics"], Path(folder) / f"{name}-{index}.log")
@@ -124,7 +128,7 @@ def main() -> None:
                 worker.model = httpx.get(worker.url + "/v1/models").json()["data"][0]["id"]
                 workers.append(worker)
             try:
-                check_router(venv, name, workers, Path(folder))
+                check_router(Path(venv), name, workers, Path(folder))
             finally:
                 for worker in workers:
                     if worker.process.poll() is None:
