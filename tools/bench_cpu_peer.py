@@ -9,6 +9,9 @@ output rate of concurrent streams through HTTP. Clocks and neighbours move both 
 counts is the median of the paired ratios. The peer is built once from its PyPI source archive, in
 the cache, for this machine (about 20 minutes on two cores).
 
+At 1 thread each round also reads memory as fast as one core can, and says what share of that rate
+decode takes weights and cache from memory at (`read_share_t1`).
+
 Decode is measured with 512 tokens of context; the peer also without any (`decode_d0`), its own
 customary figure. --wrap prefixes every timed program, e.g. --wrap 'taskset -c 0,1'.
 """
@@ -59,17 +62,28 @@ def run_json(command: list) -> dict | list:
     return json.loads(result.stdout)
 
 
-def hayate_step(s: Setting, threads: int, what: list[str]) -> float:
+def hayate_step(s: Setting, threads: int, what: list[str]) -> dict:
     command = [*s.wrap, s.hayate, "bench", "step", "--model-path", s.model, "--threads", threads, *what, "--json"]
-    return run_json(command)["tokens_per_s"]
+    return run_json(command)
+
+
+def read_bandwidth(s: Setting) -> float:
+    """GB/s that one core reads from memory."""
+    command = [*s.wrap, s.hayate, "bench", "ops", "--filter", "rms_norm", "--rounds", "1", "--json"]
+    return run_json(command)["read_gb_per_s"]
 
 
 def hayate_steps(s: Setting, threads: int) -> dict[str, float]:
-    decode = ["--batch", "1", "--context", str(PREFILL), "--steps", str(DECODE)]
-    return {
-        f"prefill_t{threads}": hayate_step(s, threads, ["--prefill", str(PREFILL)]),
-        f"decode_t{threads}": hayate_step(s, threads, decode),
+    decode = hayate_step(s, threads, ["--batch", "1", "--context", str(PREFILL), "--steps", str(DECODE)])
+    result = {
+        f"prefill_t{threads}": hayate_step(s, threads, ["--prefill", str(PREFILL)])["tokens_per_s"],
+        f"decode_t{threads}": decode["tokens_per_s"],
     }
+    if threads == 1:
+        token_bytes = decode["weight_bytes"] + decode["cache_bytes_per_token"] * (PREFILL + DECODE / 2)
+        result["read_gb_per_s"] = read_bandwidth(s)
+        result["read_share_t1"] = decode["tokens_per_s"] * token_bytes * 1e-9 / result["read_gb_per_s"]
+    return result
 
 
 def peer_bench(s: Setting, threads: int, prompt: int, steps: int, depth: int) -> float:
@@ -151,6 +165,10 @@ def summarise(rounds: list[dict]) -> dict:
             row["ratio_median"] = round(statistics.median(pairs), 3)
             row["ratio_min"] = round(min(pairs), 3)
         summary[measure] = row
+    for measure in ("read_gb_per_s", "read_share_t1"):
+        values = [r["hayate"][measure] for r in rounds if measure in r.get("hayate", {})]
+        if values:
+            summary[measure] = {"median": round(statistics.median(values), 3), "min": round(min(values), 3)}
     return summary
 
 

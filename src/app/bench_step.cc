@@ -17,6 +17,14 @@ struct BenchStepOptions {
   bool json = false;
 };
 
+// Of all ranks together.
+int64_t CacheBytesPerToken(const exec::LocalExecutor& executor) {
+  const CacheLayout& layout = executor.cache_layout();
+  int64_t page_bytes = 0;
+  for (const CacheGroup& group : layout.groups) page_bytes += group.page_bytes;
+  return page_bytes * executor.num_ranks() / layout.page_tokens;
+}
+
 Status BenchStep(const BenchStepOptions& options) {
   const bench::StepBenchOptions& step = options.step;
   ASSIGN_OR_RETURN(const auto checkpoint, OpenCheckpoint(options.model));
@@ -42,8 +50,12 @@ Status BenchStep(const BenchStepOptions& options) {
                            .max_step_tokens = executor_options.max_step_tokens},
                           step);
   if (options.json) {
-    fmt::print("{}\n", bench::ToJson(step, result, checkpoint->path().filename().string(),
-                                     executor->device_name(), executor->num_ranks()));
+    fmt::print("{}\n", bench::ToJson(step, result,
+                                     {.model = checkpoint->path().filename().string(),
+                                      .device = executor->device_name(),
+                                      .num_ranks = executor->num_ranks(),
+                                      .weight_bytes = executor->weight_bytes(),
+                                      .cache_bytes_per_token = CacheBytesPerToken(*executor)}));
   } else {
     fmt::print("{:.1f} tokens/s, {:.3f} ms a step (median of {})\n", result.median_tokens_per_s(),
                result.median_step_ms(), step.repeats);

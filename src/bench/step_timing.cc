@@ -83,7 +83,7 @@ class PlanWriter {
 
 // A step that failed has no time worth reporting.
 void Take(const StepBenchTarget& target) {
-  const StepResult result = target.executor->WaitOldest();
+  const StepResult& result = target.executor->WaitOldest();
   CHECK(result.status.ok()) << result.status.ToString();
 }
 
@@ -179,13 +179,15 @@ StepBenchResult RunStepBench(const StepBenchTarget& target, const StepBenchOptio
 }
 
 std::string ToJson(const StepBenchOptions& options, const StepBenchResult& result,
-                   const std::string& model, const std::string& device, int num_ranks) {
+                   const StepBenchSubject& subject) {
   std::string out;
   JsonWriter json(out);
   json.BeginObject();
-  json.Field("model", model);
-  json.Field("device", device);
-  json.Field("ranks", num_ranks);
+  json.Field("model", subject.model);
+  json.Field("device", subject.device);
+  json.Field("ranks", subject.num_ranks);
+  json.Field("weight_bytes", subject.weight_bytes);
+  json.Field("cache_bytes_per_token", subject.cache_bytes_per_token);
   if (options.prefill > 0) {
     json.Field("prefill", options.prefill);
   } else {

@@ -43,7 +43,16 @@ int64_t StepBenchTokens(const StepBenchOptions& options, int32_t page_tokens);
 
 StepBenchResult RunStepBench(const StepBenchTarget& target, const StepBenchOptions& options);
 
+// What was timed, for the record.
+struct StepBenchSubject {
+  std::string model;
+  std::string device;
+  int num_ranks = 1;
+  // What a decode step of one sequence reads: all weights, and the entries of the cache.
+  int64_t weight_bytes = 0;
+  int64_t cache_bytes_per_token = 0;
+};
 std::string ToJson(const StepBenchOptions& options, const StepBenchResult& result,
-                   const std::string& model, const std::string& device, int num_ranks);
+                   const StepBenchSubject& subject);
 
 }  // namespace hayate::bench
