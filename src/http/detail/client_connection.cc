@@ -72,6 +72,7 @@ void ClientConnection::Start(Client::RequestId id, ClientRequest request,
   AppendRequest(output_.bytes(), request, endpoint_);
   chunked_upload_ = request.streamed_bytes == ClientRequest::kUnknownLength;
   upload_left_ = request.streamed_bytes;
+  handed_over_ = true;
   if (request.shared_body.size() <= kMaxCopiedPieces || chunked_upload_) {
     for (std::string_view piece : request.shared_body.pieces) {
       if (chunked_upload_) {
@@ -107,14 +108,21 @@ void ClientConnection::Write(std::string_view bytes) {
   } else {
     CHECK(bytes.size() <= upload_left_) << "more body than announced";
     upload_left_ -= bytes.size();
+    // What the kernel takes at once need not be copied first.
+    if (sent_ && !write_blocked_ && output_.pending() == 0) {
+      const IoResult result = socket_.Write(bytes);
+      if (result.kind == IoResult::Kind::kOk) bytes.remove_prefix(result.num_bytes);
+    }
     output_.bytes().append(bytes);
   }
+  handed_over_ = true;
   loop_.RequestTurnEnd(this);
 }
 
 void ClientConnection::EndBody() {
   if (!chunked_upload_) return;
   upload_left_ = 0;
+  handed_over_ = true;
   output_.bytes().append(kLastChunk);
   loop_.RequestTurnEnd(this);
 }
@@ -189,7 +197,7 @@ OutputBuffer::Outcome ClientConnection::FlushPieces() {
 }
 
 void ClientConnection::Flush() {
-  if (write_blocked_ || pending_bytes() == 0) return;
+  if (write_blocked_ || !handed_over_) return;
   if (!std::exchange(sent_, true) && handlers_.on_sent) {
     handlers_.on_sent(fresh_ ? ResponseHandlers::Via::kFresh : ResponseHandlers::Via::kReused);
     if (state_ == State::kClosed) return;
@@ -200,6 +208,7 @@ void ClientConnection::Flush() {
   switch (outcome) {
     case OutputBuffer::Outcome::kDrained:
       output_.Release();
+      handed_over_ = false;
       if (handlers_.on_drained) handlers_.on_drained();
       break;
     case OutputBuffer::Outcome::kBlocked:

@@ -103,6 +103,7 @@ class ClientConnection final : public Watcher {
   // Written after output_, from where they lie.
   ClientRequest::SharedBody pieces_;
   size_t pieces_left_ = 0;
+  bool handed_over_ = false;  // on_drained is due when the kernel has all of it
   bool chunked_upload_ = false;
   uint64_t upload_left_ = 0;  // announced and not yet given to Write
   std::string input_;         // an incomplete head
