@@ -83,7 +83,7 @@ class ApiServer:
     def __init__(self) -> None:
         self.pods: dict[str, dict] = {}
         self.version = 1
-        self.events: list[bytes] = []
+        self.events: list[tuple[int, bytes]] = []
         self.changed = threading.Condition()
         self.lists = 0
         outer = self
@@ -111,19 +111,24 @@ class ApiServer:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def watch(self, handler: http.server.BaseHTTPRequestHandler) -> None:
+        """What happened after the version that the client has seen, and what goes on happening."""
         handler.send_response(200)
         handler.end_headers()
-        seen = len(self.events)
+        seen = int(handler.path.rsplit("resourceVersion=", 1)[1])
+        sent = 0
         with contextlib.suppress(OSError):
             while True:
                 with self.changed:
-                    self.changed.wait_for(lambda start=seen: len(self.events) > start, timeout=30)
-                for line in self.events[seen:]:
+                    self.changed.wait_for(lambda start=sent: len(self.events) > start, timeout=30)
+                    fresh = self.events[sent:]
+                    sent = len(self.events)
+                for version, line in fresh:
+                    if version <= seen:
+                        continue
                     handler.wfile.write(line + b"\n")
                     handler.wfile.flush()
                     if b'"ERROR"' in line:
                         return
-                seen = len(self.events)
 
     def set_pod(self, name: str, port_ip: str, ready: bool = True, kind: str = "MODIFIED") -> None:
         self.version += 1
@@ -138,7 +143,7 @@ class ApiServer:
 
     def emit(self, change: dict) -> None:
         with self.changed:
-            self.events.append(json.dumps(change).encode())
+            self.events.append((self.version, json.dumps(change).encode()))
             self.changed.notify_all()
 
 
@@ -160,6 +165,7 @@ def test_kubernetes_pods_come_and_go(log: Path) -> None:
         api.set_pod("a", "127.0.0.1")
         gateway.wait_for_workers(1)
         lists = api.lists
+        api.version += 1
         api.emit({"type": "ERROR", "object": {"code": 410}})
         deadline = time.monotonic() + 10
         while api.lists == lists:
