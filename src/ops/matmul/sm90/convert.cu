@@ -1,9 +1,8 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "ops/detail/sm90/eight.cuh"
-#include "ops/detail/sm90/stored_element.cuh"
 #include "ops/matmul/sm90/convert.h"
+#include "ops/matmul/sm90/stored_eight.cuh"
 #include "ops/quantize/fp8_rows.h"
 #include "tensor/cuda/check.h"
 
@@ -12,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// blockIdx.y strides over rows; each thread makes elements kThreads apart, so that stores coalesce.
+// blockIdx.y strides over rows; a thread makes eight neighbours at a time.
 template <DType kType, typename Out>
 __global__ void __launch_bounds__(kThreads)
     ConvertKernel(Out* out, const uint8_t* from, int64_t row_bytes, int64_t rows, int64_t k,
@@ -23,29 +22,58 @@ __global__ void __launch_bounds__(kThreads)
         scales.values == nullptr
             ? nullptr
             : scales.values + (scales.first_row + row) / scales.rows * scales.stride;
+    for (int64_t i = blockIdx.x * kThreads + threadIdx.x; i < k / 8;
+         i += static_cast<int64_t>(gridDim.x) * kThreads) {
+      Eight eight = LoadStored<kType>(source, i);
+      if (row_scales != nullptr) {
+#pragma unroll
+        for (int j = 0; j < 8; ++j) eight.v[j] *= row_scales[(8 * i + j) / scales.cols];
+      }
+      StoreEight(out + row * k + 8 * i, eight);
+    }
+  }
+}
+
+// Rows whose length is no multiple of eight.
+template <DType kType, typename Out>
+__global__ void __launch_bounds__(kThreads)
+    ConvertOddKernel(Out* out, const uint8_t* from, int64_t row_bytes, int64_t rows, int64_t k,
+                     CodeScales scales) {
+  for (int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
     for (int64_t i = blockIdx.x * kThreads + threadIdx.x; i < k;
          i += static_cast<int64_t>(gridDim.x) * kThreads) {
-      float value = StoredElement<kType>(source, i);
-      if (row_scales != nullptr) value *= row_scales[i / scales.cols];
+      float value = StoredElement<kType>(from + row * row_bytes, i);
+      if (scales.values != nullptr) {
+        value *=
+            scales.values[(scales.first_row + row) / scales.rows * scales.stride + i / scales.cols];
+      }
       FromFloat(value, out + row * k + i);
     }
   }
 }
 
-template <DType kType>
-void Launch(const Stream& stream, const ConvertArgs& args) {
-  const dim3 grid(static_cast<unsigned>(std::min<int64_t>((args.k + kThreads - 1) / kThreads, 64)),
+template <DType kType, typename Out>
+void LaunchTo(const Stream& stream, const ConvertArgs& args) {
+  const bool eights = args.k % 8 == 0;
+  const int64_t work = eights ? args.k / 8 : args.k;
+  const dim3 grid(static_cast<unsigned>(std::min<int64_t>((work + kThreads - 1) / kThreads, 64)),
                   static_cast<unsigned>(std::min<int64_t>(args.rows, 8192)));
   const auto* from = static_cast<const uint8_t*>(args.from);
-  const int64_t row_bytes = RowBytes(kType, args.k);
+  auto* out = static_cast<Out*>(args.out);
   cudaStream_t handle = static_cast<cudaStream_t>(stream.handle);
-  if (args.to == DType::kF32) {
-    ConvertKernel<kType><<<grid, kThreads, 0, handle>>>(static_cast<float*>(args.out), from,
-                                                        row_bytes, args.rows, args.k, args.scales);
-  } else {
-    ConvertKernel<kType><<<grid, kThreads, 0, handle>>>(static_cast<__nv_bfloat16*>(args.out), from,
-                                                        row_bytes, args.rows, args.k, args.scales);
+  if (eights) {
+    ConvertKernel<kType><<<grid, kThreads, 0, handle>>>(out, from, RowBytes(kType, args.k),
+                                                        args.rows, args.k, args.scales);
+  } else if constexpr (!(kType >= DType::kQ4_0)) {
+    ConvertOddKernel<kType><<<grid, kThreads, 0, handle>>>(out, from, RowBytes(kType, args.k),
+                                                           args.rows, args.k, args.scales);
   }
+}
+
+template <DType kType>
+void Launch(const Stream& stream, const ConvertArgs& args) {
+  if (args.to == DType::kF32) return LaunchTo<kType, float>(stream, args);
+  LaunchTo<kType, __nv_bfloat16>(stream, args);
 }
 
 // A block per row, read twice.
@@ -80,39 +108,27 @@ void LaunchQuantize(const Stream& stream, const QuantizeWeightsArgs& args) {
           args.k);
 }
 
-template <DType kType>
-struct Tag {
-  static constexpr DType kValue = kType;
-};
-
-// Calls visit(Tag<type>) for the types of StoredElement; false for any other.
+// Calls visit(DTypeTag<type>) for the types of StoredElement; false for any other.
 template <typename Visit>
 bool VisitType(DType type, const Visit& visit) {
   switch (type) {
-#define HAYATE_CASE(T)      \
-  case DType::T:            \
-    visit(Tag<DType::T>{}); \
-    return true;
-    HAYATE_CASE(kF32)
-    HAYATE_CASE(kF16)
-    HAYATE_CASE(kBF16)
-    HAYATE_CASE(kF8E4M3)
-    HAYATE_CASE(kF8E5M2)
-    HAYATE_CASE(kQ4_0)
-    HAYATE_CASE(kQ4_1)
-    HAYATE_CASE(kQ5_0)
-    HAYATE_CASE(kQ5_1)
-    HAYATE_CASE(kQ8_0)
-    HAYATE_CASE(kIQ4_NL)
-    HAYATE_CASE(kMXFP4)
-    HAYATE_CASE(kQ2_K)
-    HAYATE_CASE(kQ3_K)
-    HAYATE_CASE(kQ4_K)
-    HAYATE_CASE(kQ5_K)
-    HAYATE_CASE(kQ6_K)
-#undef HAYATE_CASE
+    case DType::kF32:
+      visit(DTypeTag<DType::kF32>{});
+      return true;
+    case DType::kF16:
+      visit(DTypeTag<DType::kF16>{});
+      return true;
+    case DType::kBF16:
+      visit(DTypeTag<DType::kBF16>{});
+      return true;
+    case DType::kF8E4M3:
+      visit(DTypeTag<DType::kF8E4M3>{});
+      return true;
+    case DType::kF8E5M2:
+      visit(DTypeTag<DType::kF8E5M2>{});
+      return true;
     default:
-      return false;
+      return VisitBlockType(type, visit);
   }
 }
 

@@ -14,29 +14,58 @@
 namespace hayate::ops::sm90 {
 namespace {
 
-// A choice by counted time: waves of tiles times what a tile costs. The unit is the time of one
-// feature of a 128-row tile over one stage.
-double TokensFirstCost(const GemmVariant& variant, const GemmArgs& args, int blocks) {
-  const GemmTiling& tiling = variant.tiling;
+int64_t BlockK(Scaling scaling) { return scaling == Scaling::kNone ? 64 : 128; }
+int64_t OperandBytes(Scaling scaling) { return scaling == Scaling::kNone ? 2 : 1; }
+
+// Tiles of a launch, with those that only fill up a cluster.
+int64_t CountTiles(const GemmTiling& tiling, const GemmArgs& args) {
+  const bool narrow = tiling.shape == GemmShape::kNarrow;
   const int64_t tiles_n = CeilDiv<int64_t>(args.n, tiling.tile_n);
-  const int64_t groups_t = CeilDiv<int64_t>(args.t, int64_t{tiling.tile_t} * variant.cluster);
-  const int64_t waves = CeilDiv<int64_t>(tiles_n * groups_t, blocks / variant.cluster);
-  // A wider tile reads less shared memory and cache for each product.
-  const double efficiency = tiling.tile_n >= 256 ? 1.0 : tiling.tile_n >= 192 ? 0.97 : 0.92;
-  constexpr double kStartStages = 6;  // filling the ring and storing, in stages
-  const double stages = static_cast<double>(CeilDiv<int64_t>(args.k, variant.stage_k));
-  return static_cast<double>(waves) * (stages + kStartStages) * tiling.tile_n / efficiency;
+  const int64_t tiles_t = CeilDiv<int64_t>(args.t, tiling.tile_t);
+  return AlignUp<int64_t>(tiles_n, narrow ? tiling.cluster : 1) *
+         AlignUp<int64_t>(tiles_t, narrow ? 1 : tiling.cluster);
+}
+
+int64_t CountBlocks(const GemmTiling& tiling, int num_multiprocessors) {
+  return AlignDown<int64_t>(num_multiprocessors, tiling.cluster);
+}
+
+// Estimated nanoseconds of a launch: waves of tiles, each as slow as the slowest of the tensor
+// cores, the memory that brings the weights and the cache that brings the rest. Fitted to what an
+// H200 took for the shapes of README.md; what counts is the order of the tilings.
+double EstimateNs(const GemmVariant& variant, const GemmArgs& args, int num_multiprocessors) {
+  const GemmTiling& tiling = variant.tiling;
+  const bool narrow = tiling.shape == GemmShape::kNarrow;
+  constexpr double kRowsPerNs = 32 * 1.45;    // of a tile: rows of x times rows of w
+  constexpr double kMemoryBytesPerNs = 31.5;  // of a multiprocessor's share
+  constexpr double kCacheBytesPerNs = 60;
+  constexpr double kLeastNs = 70;  // four dependent instructions
+  constexpr double kTileNs = 900, kLaunchNs = 2000;
+  const double products = args.scaling == Scaling::kBlock ? 1.35 : 1.1;  // promotion; the rest
+
+  const int64_t tiles_t = CeilDiv<int64_t>(args.t, tiling.tile_t);
+  const int64_t waves =
+      CeilDiv<int64_t>(CountTiles(tiling, args), CountBlocks(tiling, num_multiprocessors));
+  const double rows_n = tiling.tile_n, rows_t = tiling.tile_t;
+  const double tensor_ns = products * rows_n * std::max(rows_t, 64.0) / kRowsPerNs;
+  const double memory_ns = rows_n * kRowBytes / kMemoryBytesPerNs / static_cast<double>(tiles_t);
+  const double cached_rows =
+      rows_n / (narrow ? 1 : tiling.cluster) + rows_t / (narrow ? tiling.cluster : 1);
+  const double cache_ns = cached_rows * kRowBytes / kCacheBytesPerNs;
+  const double block_ns = std::max({tensor_ns, memory_ns, cache_ns, narrow ? kLeastNs : 0.0});
+  const double blocks = static_cast<double>(CeilDiv<int64_t>(args.k, BlockK(args.scaling)));
+  return static_cast<double>(waves) * (blocks * block_ns + kTileNs) + kLaunchNs;
 }
 
 int NumMultiprocessors() {
   int device = 0, count = 0;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-  return std::min<int>(count, kMaxBlocks);
+  return count;
 }
 
 const GemmVariant& Find(Scaling scaling, const GemmTiling& tiling) {
-  const auto variants = VariantsOf(scaling);
+  const auto variants = VariantsOf(scaling, tiling.shape);
   const auto found = std::find_if(variants.begin(), variants.end(),
                                   [&](const GemmVariant& v) { return v.tiling == tiling; });
   CHECK(found != variants.end()) << "no tiling " << tiling.tile_n << " x " << tiling.tile_t;
@@ -45,84 +74,74 @@ const GemmVariant& Find(Scaling scaling, const GemmTiling& tiling) {
 
 }  // namespace
 
-std::span<const GemmVariant> VariantsOf(Scaling scaling) {
+std::span<const GemmVariant> VariantsOf(Scaling scaling, GemmShape shape) {
+  const bool narrow = shape == GemmShape::kNarrow;
   switch (scaling) {
     case Scaling::kNone:
-      return Bf16Variants();
+      return narrow ? Bf16Narrow() : Bf16Wide();
     case Scaling::kBlock:
-      return Fp8BlockVariants();
+      return narrow ? Fp8BlockNarrow() : Fp8BlockWide();
     case Scaling::kVector:
-      return Fp8VectorVariants();
+      return narrow ? Fp8VectorNarrow() : Fp8VectorWide();
   }
   return {};
 }
 
 bool GemmSupports(Scaling scaling, int64_t k) {
   constexpr int64_t kRowAlignment = 16;  // bytes, of the bulk copy engine
-  return k > 0 && k * (scaling == Scaling::kNone ? 2 : 1) % kRowAlignment == 0;
+  return k > 0 && k * OperandBytes(scaling) % kRowAlignment == 0;
 }
 
 GemmTiling ChooseGemm(const GemmArgs& args, int num_multiprocessors) {
-  constexpr int64_t kMaxWeightsFirst = 128;
+  constexpr int64_t kMaxNarrow = 512;
   const GemmVariant* best = nullptr;
-  double best_cost = 0;
-  for (const GemmVariant& variant : VariantsOf(args.scaling)) {
-    const GemmTiling& tiling = variant.tiling;
-    double cost;
-    if (args.t <= kMaxWeightsFirst) {
-      if (!tiling.weights_first || tiling.tile_t < args.t || tiling.tile_n != 128) continue;
-      cost = tiling.tile_t;
-    } else {
-      if (tiling.weights_first) continue;
-      cost = TokensFirstCost(variant, args, num_multiprocessors);
-    }
-    if (best == nullptr || cost < best_cost) {
+  double best_ns = 0;
+  for (const GemmShape shape : {GemmShape::kNarrow, GemmShape::kWide}) {
+    if (shape == GemmShape::kNarrow && args.t > kMaxNarrow) continue;
+    for (const GemmVariant& variant : VariantsOf(args.scaling, shape)) {
+      const bool split = shape == GemmShape::kNarrow && variant.tiling.tile_n <= kMaxSplitTileN;
+      if (split && args.order == SumOrder::kFixed) continue;
+      const double ns = EstimateNs(variant, args, num_multiprocessors);
+      if (best != nullptr && ns >= best_ns) continue;
       best = &variant;
-      best_cost = cost;
+      best_ns = ns;
     }
   }
   return best->tiling;
 }
 
-int64_t GemmPartialBytes() {
-  constexpr int64_t kMaxTile = 128 * 128;
-  return kMaxBlocks * kMaxTile * static_cast<int64_t>(sizeof(float));
-}
-
 void GemmWithTiling(Stream stream, const GemmArgs& args, const GemmTiling& tiling) {
   if (args.t == 0 || args.n == 0) return;
-  const GemmVariant& variant = Find(args.scaling, tiling);
-  const bool bf16 = args.scaling == Scaling::kNone;
-  const DType dtype = bf16 ? DType::kBF16 : DType::kF8E4M3;
-  const int64_t row_bytes = args.k * Info(dtype).block_bytes;
+  const bool narrow = tiling.shape == GemmShape::kNarrow;
+  const DType dtype = args.scaling == Scaling::kNone ? DType::kBF16 : DType::kF8E4M3;
+  const int64_t row_bytes = args.k * OperandBytes(args.scaling);
   const int64_t out_bytes = Info(args.out_dtype).block_bytes;
-  GemmParams params{.out = args.out,
-                    .bias = args.bias,
-                    .x_scale = args.x_scale,
-                    .w_scale = args.w_scale,
-                    .partials = static_cast<float*>(args.partials),
-                    .flags = args.flags,
-                    .out_stride = args.out_stride,
-                    .x_scale_stride = args.x_scale_stride,
-                    .t = static_cast<int32_t>(args.t),
-                    .n = static_cast<int32_t>(args.n),
-                    .k_blocks = static_cast<int32_t>(CeilDiv<int64_t>(args.k, variant.stage_k)),
-                    .tiles_n = static_cast<int32_t>(CeilDiv<int64_t>(args.n, tiling.tile_n)),
-                    .tiles_t = static_cast<int32_t>(CeilDiv<int64_t>(args.t, tiling.tile_t)),
-                    .out_f32 = args.out_dtype == DType::kF32,
-                    .wide_stores = args.n % 8 == 0 && args.out_stride * out_bytes % 16 == 0 &&
-                                   reinterpret_cast<uintptr_t>(args.out) % 16 == 0};
+  GemmParams params{
+      .out = args.out,
+      .bias = args.bias,
+      .x_scale = args.x_scale,
+      .w_scale = args.w_scale,
+      .out_stride = args.out_stride,
+      .x_scale_stride = args.x_scale_stride,
+      .w_scale_stride = args.w_scale_stride,
+      .t = static_cast<int32_t>(args.t),
+      .n = static_cast<int32_t>(args.n),
+      .k_blocks = static_cast<int32_t>(CeilDiv<int64_t>(args.k, BlockK(args.scaling))),
+      .tiles_n = static_cast<int32_t>(CeilDiv<int64_t>(args.n, tiling.tile_n)),
+      .tiles_t = static_cast<int32_t>(CeilDiv<int64_t>(args.t, tiling.tile_t)),
+      .out_f32 = args.out_dtype == DType::kF32,
+      .wide_stores = args.n % 8 == 0 && args.out_stride * out_bytes % 16 == 0 &&
+                     reinterpret_cast<uintptr_t>(args.out) % 16 == 0};
   Status mapped = MakeMatrixMap(args.w, dtype, args.n, args.k, row_bytes,
-                                tiling.tile_n / variant.cluster, &params.w_map);
+                                tiling.tile_n / (narrow ? 1 : tiling.cluster), &params.w_map);
   if (mapped.ok()) {
-    mapped = MakeMatrixMap(args.x, dtype, args.t, args.k, row_bytes, tiling.tile_t, &params.x_map);
+    mapped = MakeMatrixMap(args.x, dtype, args.t, args.k, row_bytes,
+                           tiling.tile_t / (narrow ? tiling.cluster : 1), &params.x_map);
   }
   if (!mapped.ok()) return stream.device->Fail(std::move(mapped));
-  const int64_t work =
-      int64_t{params.tiles_n} * params.tiles_t * (tiling.weights_first ? params.k_blocks : 1);
   const int64_t blocks =
-      std::min<int64_t>(NumMultiprocessors(), AlignUp<int64_t>(work, variant.cluster));
-  variant.launch(stream, params, static_cast<int>(AlignDown<int64_t>(blocks, variant.cluster)));
+      std::min(CountBlocks(tiling, NumMultiprocessors()), CountTiles(tiling, args));
+  Find(args.scaling, tiling).launch(stream, params, static_cast<int>(blocks), args.w_changes);
 }
 
 void Gemm(Stream stream, const GemmArgs& args) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "base/align.h"
 #include "ops/matmul/sum_order.h"
 #include "tensor/device.h"
 #include "tensor/dtype.h"
@@ -20,6 +21,11 @@ enum class Scaling : uint8_t {
 inline constexpr int64_t kXScaleRows = 128;
 // Columns that share a scale under kBlock.
 inline constexpr int64_t kScaleColumns = 128;
+// Floats between rows of w_scale under kBlock: the copy engine brings eight scales from any
+// multiple of four on.
+constexpr int64_t BlockScaleStride(int64_t n) {
+  return AlignUp<int64_t>(CeilDiv<int64_t>(n, kScaleColumns), 4) + 4;
+}
 
 struct GemmArgs {
   void* out = nullptr;  // [T, N]
@@ -29,34 +35,36 @@ struct GemmArgs {
   const void* w = nullptr;         // [N, K] of the same type
   const float* bias = nullptr;     // [N] or null
   const float* x_scale = nullptr;  // kBlock [⌈K/128⌉, x_scale_stride]; kVector [T]
-  const float* w_scale = nullptr;  // kBlock [⌈N/128⌉, ⌈K/128⌉]; kVector [N]
+  const float* w_scale = nullptr;  // kBlock [⌈K/128⌉, w_scale_stride]; kVector [N]
   int64_t x_scale_stride = 0;
+  int64_t w_scale_stride = 0;  // BlockScaleStride(N)
   int64_t t = 0, n = 0, k = 0;
   Scaling scaling = Scaling::kNone;
   SumOrder order = SumOrder::kFastest;
-  // Partial sums of tiles that several blocks share; GemmPartialBytes of them. Scratch.
-  void* partials = nullptr;
-  // kMaxBlocks counters: zero before the first launch, zero again after each. Launches that share
-  // them are in one stream.
-  uint32_t* flags = nullptr;
+  // Whether launches of the stream may still be writing w. Else the launch fetches weights while
+  // the ones before it end.
+  bool w_changes = false;
 };
 
-inline constexpr int64_t kMaxBlocks = 144;  // of a launch: multiprocessors of the device at most
+enum class GemmShape : uint8_t {
+  kNarrow,  // few tokens: what counts is that every multiprocessor streams weights
+  kWide,    // many tokens: what counts is how often an operand is used once it is on chip
+};
 
-// A tiling. Rows of the tensor cores' A operand are weights for few tokens, tokens for many.
+// Every tiling sums a row's products in order of K, but for narrow tiles of up to kMaxSplitTileN
+// features, which sum even and odd blocks of K apart.
+inline constexpr int kMaxSplitTileN = 48;
 struct GemmTiling {
-  bool weights_first = true;
+  GemmShape shape = GemmShape::kNarrow;
   int16_t tile_n = 128;  // output features
   int16_t tile_t = 64;   // tokens
+  int16_t cluster = 1;   // blocks that share an operand
   friend bool operator==(const GemmTiling&, const GemmTiling&) = default;
 };
 
 // Whether the tensor-core kernels can run the shape at all: 16-byte rows.
 bool GemmSupports(Scaling scaling, int64_t k);
 GemmTiling ChooseGemm(const GemmArgs& args, int num_multiprocessors);
-// What `partials` must hold: the largest tile of every block.
-int64_t GemmPartialBytes();
-
 // Queues the product. No allocation, no synchronisation: may be captured.
 void Gemm(Stream stream, const GemmArgs& args);
 void GemmWithTiling(Stream stream, const GemmArgs& args, const GemmTiling& tiling);

@@ -3,6 +3,7 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "ops/matmul/sm90/gemm.h"
@@ -11,65 +12,79 @@ namespace hayate::ops::sm90 {
 
 struct GemmParams {
   CUtensorMap w_map;  // boxes of 128 bytes × kBoxN rows
-  CUtensorMap x_map;  // boxes of 128 bytes × kTileT rows
+  CUtensorMap x_map;  // boxes of 128 bytes × kBoxT rows
   void* out;
   const float* bias;
   const float* x_scale;
   const float* w_scale;
-  float* partials;
-  uint32_t* flags;
   int64_t out_stride;
   int64_t x_scale_stride;
-  int32_t t, n, k_blocks;
+  int64_t w_scale_stride;
+  int32_t t, n;
+  int32_t k_blocks;  // of 128 bytes
   int32_t tiles_n, tiles_t;
   bool out_f32;
   bool wide_stores;  // rows of out start at 16-byte borders and N is a multiple of 8
 };
 
-inline constexpr int kRowBytes = 128;  // of a stage: 64 bf16 or 128 fp8 along K
+inline constexpr int kRowBytes = 128;  // of a block of K: 64 bf16 or 128 fp8
 inline constexpr int kConsumerGroups = 2;
 inline constexpr int kMaxSharedBytes = 227 * 1024;
 
-template <Scaling kScaling_, bool kWeightsFirst_, int kTileN_, int kTileT_, int kCluster_>
+template <Scaling kScaling_, GemmShape kShape_, int kTileN_, int kTileT_, int kCluster_>
 struct GemmConfig {
   static constexpr Scaling kScaling = kScaling_;
-  static constexpr bool kWeightsFirst = kWeightsFirst_;
+  static constexpr bool kNarrow = kShape_ == GemmShape::kNarrow;
   static constexpr int kTileN = kTileN_;
   static constexpr int kTileT = kTileT_;
-  // Blocks that share one tile of weights: each loads its part and multicasts it.
+  // Blocks that share an operand: each loads its part and multicasts it. Narrow tiles share tokens,
+  // wide ones weights.
   static constexpr int kCluster = kCluster_;
 
   static constexpr bool kFp8 = kScaling != Scaling::kNone;
   static constexpr bool kPromote = kScaling == Scaling::kBlock;
-  static constexpr int kStageK = kFp8 ? 128 : 64;  // elements
-  static constexpr int kStepsPerStage = 4;         // of 32 bytes, one instruction's K
+  static constexpr int kBlockK = kFp8 ? 128 : 64;  // elements of kRowBytes
+  static constexpr int kStepsPerBlock = 4;         // of 32 bytes, one instruction's K
 
-  static constexpr int kRowsA = kWeightsFirst ? kTileN : kTileT;
-  static constexpr int kWidth = kWeightsFirst ? kTileT : kTileN;  // of an instruction
-  static constexpr int kSlabs = kRowsA / (64 * kConsumerGroups);  // of 64 rows, per group
-  static constexpr int kRegs = kWidth / 2;                        // accumulators of a slab
-  static_assert(kRowsA % (64 * kConsumerGroups) == 0 && kSlabs >= 1);
-  static_assert(!kPromote || kTileN % 64 == 0, "a slab crosses at most one border of scales");
+  // A consumer group multiplies kSlabs times 64 tokens with kWidth features: half of the tile's
+  // features where it is narrow, half of its tokens where it is wide. An instruction takes as long
+  // for 16 features as for 48 (it reads 64 rows of tokens), so in the narrowest tiles the groups
+  // share the blocks of K instead, and add their sums at the end.
+  static constexpr bool kSplitK = kNarrow && kTileN <= kMaxSplitTileN;
+  static constexpr int kWidth = kNarrow && !kSplitK ? kTileN / kConsumerGroups : kTileN;
+  static constexpr int kSlabs = kNarrow ? std::max(kTileT / 64, 1) : kTileT / 64 / kConsumerGroups;
+  static constexpr int kRegs = kWidth / 2;  // accumulators of a slab
+  static_assert(kWidth % 8 == 0 && kSlabs >= 1);
+  static_assert(kNarrow || kTileT % 128 == 0);
 
   static constexpr int kThreads = 128 * (kConsumerGroups + 1);
   static constexpr int kConsumerThreads = 128 * kConsumerGroups;
 
-  static constexpr int kBytesW = kTileN * kRowBytes;
-  static constexpr int kBytesX = kTileT * kRowBytes;
-  static constexpr int kBytesScale = kPromote ? kTileT * 4 : 0;
-  static constexpr int kBoxN = kTileN / kCluster;
-  static_assert(kBoxN <= 256 && kTileT <= 256);
+  // Blocks of K in a stage: enough that a stage is worth waiting for.
+  static constexpr int kMaxStageRows = 320;  // 40 KiB
+  static constexpr int kBlocks = 4 * (kTileN + kTileT) <= kMaxStageRows   ? 4
+                                 : 2 * (kTileN + kTileT) <= kMaxStageRows ? 2
+                                                                          : 1;
+  static constexpr int kGroupBlocks = kSplitK ? kBlocks / kConsumerGroups : kBlocks;
+  static_assert(!kSplitK || kBlocks % kConsumerGroups == 0);
+  static constexpr int kBlockBytesW = kTileN * kRowBytes;
+  static constexpr int kBlockBytesX = kTileT * kRowBytes;
+  // Scales of the rows of x, then eight of the weights.
+  static constexpr int kBlockBytesScaleX = kPromote ? kTileT * 4 : 0;
+  static constexpr int kBlockBytesScaleW = kPromote ? 32 : 0;
+  static constexpr int kBlockBytesScale = kBlockBytesScaleX + kBlockBytesScaleW;
+  static constexpr int kScalePitch = (kBlockBytesScale + 127) / 128 * 128;
+  static constexpr int kBoxN = kNarrow ? kTileN : kTileN / kCluster;
+  static constexpr int kBoxT = kNarrow ? kTileT / kCluster : kTileT;
+  static_assert(kBoxN <= 256 && kBoxT <= 256 && kBoxT % 8 == 0);
   // What arrives on a full barrier.
-  static constexpr int kStageBytes = kBytesW + kBytesX + kBytesScale;
-  static constexpr int kScalePitch = (kBytesScale + 127) / 128 * 128;
-  static constexpr int kFixedBytes = 1024 /* alignment */ + 512 /* barriers */;
-  static constexpr int kStages =
-      (kMaxSharedBytes - kFixedBytes) / (kBytesW + kBytesX + kScalePitch) < 16
-          ? (kMaxSharedBytes - kFixedBytes) / (kBytesW + kBytesX + kScalePitch)
-          : 16;
-  static constexpr int kSharedBytes = kFixedBytes + kStages * (kBytesW + kBytesX + kScalePitch);
-  static_assert(!kWeightsFirst || kTileN * kTileT <= 128 * 128);  // GemmPartialBytes
-  static_assert(kStages >= 3 && kBytesX % 1024 == 0);
+  static constexpr int kStageBytes = kBlocks * (kBlockBytesW + kBlockBytesX + kBlockBytesScale);
+  static constexpr int kStageSpace = kBlocks * (kBlockBytesW + kBlockBytesX + kScalePitch);
+  static constexpr int kExchangeBytes = kSplitK ? kSlabs * kRegs * 128 * 4 : 0;
+  static constexpr int kFixedBytes = 1024 /* alignment */ + 512 /* barriers */ + kExchangeBytes;
+  static constexpr int kStages = std::min((kMaxSharedBytes - kFixedBytes) / kStageSpace, 16);
+  static constexpr int kSharedBytes = kFixedBytes + kStages * kStageSpace;
+  static_assert(kStages >= 3);
 };
 
 }  // namespace hayate::ops::sm90

@@ -1,51 +1,87 @@
 #pragma once
 // Computes   out[t, n] = Σ_k x[t, k] · w[n, k] · scales + bias[n]
 // Layouts    x [T, K], w [N, K], K contiguous, bf16 or e4m3; out [T, N] bf16 or f32
-// Tiles      kTileT tokens × kTileN features, 128 bytes of K a stage. Weights first (few tokens):
-//            A = weights, one block a multiprocessor, equal runs of stages (EvenRuns); a tile's
-//            parts meet in `partials`. Tokens first: A = tokens, whole tiles (WholeTiles), pairs of
-//            blocks share the weights by multicast.
+// Tiles      kTileT tokens × kTileN features through all of K, in order. Narrow (few tokens): tiles
+//            are as narrow as it takes to give every multiprocessor the same share of the weights;
+//            the two consumer groups split the features; clusters share x by multicast. Wide (many
+//            tokens): 128 tokens; the groups split the tokens; clusters share the weights.
 // Roles      warpgroup 0: one thread issues bulk copies; warpgroups 1, 2: products, promotion and
-//            the store of half the rows of A each. Full barriers count bytes, empty ones warps.
+//            the store of their half. Full barriers count bytes, empty ones warps.
 // Resources  one block a multiprocessor, all of its shared memory; 232 registers a consumer thread
-// Traffic    weights first: N·K once + tiles_n · T · K from the cache; tokens first: see README.md
+// Traffic    narrow: N·K from memory, T·K·tiles_n / cluster from the cache; wide: README.md
 // Requires   16-byte rows of x and w; x_scale rows padded to kXScaleRows
 
 #include "ops/matmul/sm90/gemm_epilogue.cuh"
-#include "ops/matmul/sm90/gemm_partials.cuh"
+#include "ops/matmul/sm90/gemm_mainloop.cuh"
 
 namespace hayate::ops::sm90 {
+
+// kSplitK: the second group hands its sums to the first. True in the first, which stores the tile.
+template <typename C>
+class SumExchange {
+ public:
+  __device__ explicit SumExchange(const GemmShared<C>& shared, int group)
+      : mine_(shared.exchange() + threadIdx.x % 128), group_(group) {}
+
+  __device__ __forceinline__ bool Join(Slabs<C>& sum) {
+    if constexpr (!C::kSplitK) return true;
+    if (group_ == 1) {
+      if (!first_) SyncThreads(kTaken, C::kConsumerThreads);
+      first_ = false;
+      ForEach(sum, [](float& value, float* place) { *place = value; });
+      ArriveThreads(kReady, C::kConsumerThreads);
+      return false;
+    }
+    SyncThreads(kReady, C::kConsumerThreads);
+    ForEach(sum, [](float& value, float* place) { value += *place; });
+    ArriveThreads(kTaken, C::kConsumerThreads);
+    return true;
+  }
+  // Takes the last arrival, so that none is left when the block ends.
+  __device__ void End() const {
+    if (C::kSplitK && group_ == 1 && !first_) SyncThreads(kTaken, C::kConsumerThreads);
+  }
+
+ private:
+  template <typename Visit>
+  __device__ __forceinline__ void ForEach(Slabs<C>& sum, const Visit& visit) const {
+#pragma unroll
+    for (int slab = 0; slab < C::kSlabs; ++slab) {
+#pragma unroll
+      for (int i = 0; i < C::kRegs; ++i) visit(sum[slab][i], mine_ + (slab * C::kRegs + i) * 128);
+    }
+  }
+
+  static constexpr int kReady = 3, kTaken = 4;  // named barriers
+  float* const mine_;
+  const int group_;
+  bool first_ = true;
+};
 
 template <typename C>
 __device__ void Consume(const GemmParams& params, const GemmShared<C>& shared, int group) {
   GemmSchedule<C> schedule(params);
+  const GroupOrigin<C> origin(group);
+  const Turns<C> turns(group);
+  SumExchange<C> exchange(shared, group);
   RingState ring;
   GemmWork work;
   while (schedule.Next(&work)) {
     Slabs<C> sum;
     if constexpr (C::kPromote) {
-      MultiplyScaled<C>(sum, params, shared, ring, group, work);
+      MultiplyScaled<C>(sum, params, shared, ring, origin, turns, work);
     } else {
-      MultiplyPlain<C>(sum, shared, ring, group, work);
+      MultiplyPlain<C>(sum, params, shared, ring, origin);
     }
-    if constexpr (C::kWeightsFirst) {
-      if (work.begin > 0) {
-        PutPartial<C>(params, sum);
-        continue;
-      }
-      if (work.end < params.k_blocks) GatherPartials<C>(params, sum, work);
-    }
-    const int t0 = work.tile_t * C::kTileT, n0 = work.tile_n * C::kTileN;
+    if (!exchange.Join(sum)) continue;
+    const int t0 = work.tile_t * C::kTileT + origin.t, n0 = work.tile_n * C::kTileN + origin.n;
 #pragma unroll
     for (int slab = 0; slab < C::kSlabs; ++slab) {
-      const int row = (group * C::kSlabs + slab) * 64;
-      if constexpr (C::kWeightsFirst) {
-        StoreFeatureSlab<C>(params, sum[slab], t0, n0 + row);
-      } else {
-        StoreTokenSlab<C>(params, sum[slab], t0 + row, n0);
-      }
+      StoreSlab<C>(params, sum[slab], t0 + slab * 64, (work.tile_t + 1) * C::kTileT, n0);
     }
   }
+  turns.End(group);
+  exchange.End();
 }
 
 template <typename C>
@@ -72,7 +108,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     WaitForPriorLaunches();
     Consume<C>(params, shared, static_cast<int>(threadIdx.x) / 128 - 1);
   }
-  // A block's shared memory is written by its partner until both are done.
+  // A block's shared memory is written by its partners until all are done.
   if constexpr (C::kCluster > 1) ClusterSync();
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 // The ring of stages between the copy engine and the tensor cores, and the thread that fills it. A
-// stage holds 128 bytes along K of kTileN rows of weights and of kTileT rows of x, both swizzled,
-// and under kBlock the scales of those rows of x.
+// stage holds kBlocks blocks of K: 128 bytes of kTileT rows of x and of kTileN rows of weights,
+// both swizzled, and under kBlock the scales of those rows of x.
+
+#include <type_traits>
 
 #include "ops/detail/sm90/launch.cuh"
 #include "ops/detail/sm90/tma.cuh"
@@ -11,24 +13,32 @@ namespace hayate::ops::sm90 {
 
 template <typename C>
 struct GemmShared {
+  static constexpr int kSlots = C::kStages * C::kBlocks;
   uint8_t* base;  // 1024-byte aligned
 
   __device__ explicit GemmShared(uint8_t* raw)
       : base(raw + (1024 - SharedAddress(raw) % 1024) % 1024) {}
-  __device__ uint8_t* w(uint32_t stage) const { return base + stage * C::kBytesW; }
-  __device__ uint8_t* x(uint32_t stage) const {
-    return base + C::kStages * C::kBytesW + stage * C::kBytesX;
+  __device__ uint8_t* x(uint32_t stage, int block) const {
+    return base + (stage * C::kBlocks + block) * C::kBlockBytesX;
   }
-  __device__ float* scales(uint32_t stage) const {
-    return reinterpret_cast<float*>(base + C::kStages * (C::kBytesW + C::kBytesX) +
-                                    stage * C::kScalePitch);
+  __device__ uint8_t* w(uint32_t stage, int block) const {
+    return base + kSlots * C::kBlockBytesX + (stage * C::kBlocks + block) * C::kBlockBytesW;
+  }
+  __device__ float* x_scales(uint32_t stage, int block) const {
+    return reinterpret_cast<float*>(base + kSlots * (C::kBlockBytesX + C::kBlockBytesW) +
+                                    (stage * C::kBlocks + block) * C::kScalePitch);
+  }
+  __device__ float* w_scales(uint32_t stage, int block) const {
+    return x_scales(stage, block) + C::kTileT;
   }
   __device__ Barrier* full(uint32_t stage) const {
-    return reinterpret_cast<Barrier*>(base +
-                                      C::kStages * (C::kBytesW + C::kBytesX + C::kScalePitch)) +
-           stage;
+    return reinterpret_cast<Barrier*>(base + C::kStages * C::kStageSpace) + stage;
   }
   __device__ Barrier* empty(uint32_t stage) const { return full(stage) + C::kStages; }
+  // kSplitK: the sums of the second group, 128 floats an accumulator.
+  __device__ float* exchange() const {
+    return reinterpret_cast<float*>(base + C::kStages * C::kStageSpace + 512);
+  }
 
   // One thread. A stage is empty when every consumer warp of every block that receives it says so.
   __device__ void InitBarriers() const {
@@ -41,41 +51,71 @@ struct GemmShared {
 };
 
 template <typename C>
-using GemmSchedule = std::conditional_t<C::kWeightsFirst, EvenRuns, WholeTiles<C::kCluster>>;
+using GemmSchedule =
+    std::conditional_t<C::kNarrow, NarrowTiles<C::kCluster>, WideTiles<C::kCluster>>;
 
 // The stages of a block's work one after the other.
 template <typename C>
 class StageWalk {
  public:
-  __device__ explicit StageWalk(const GemmParams& params) : schedule_(params) {}
+  __device__ explicit StageWalk(const GemmParams& params)
+      : schedule_(params), k_blocks_(params.k_blocks), k_(params.k_blocks) {}
 
   __device__ bool Next() {
-    if (++k_ < work_.end) return true;
+    k_ += C::kBlocks;
+    if (k_ < k_blocks_) return true;
     if (!schedule_.Next(&work_)) return false;
-    k_ = work_.begin;
+    k_ = 0;
     return true;
   }
-  __device__ int32_t k() const { return k_; }
+  __device__ int32_t k() const { return k_; }  // first block of K of the stage
   __device__ const GemmWork& work() const { return work_; }
 
  private:
   GemmSchedule<C> schedule_;
-  GemmWork work_{0, 0, 0, 0};
-  int32_t k_ = 0;
+  GemmWork work_{0, 0};
+  const int32_t k_blocks_;
+  int32_t k_;
 };
+
+// One operand of one block of K: from the tensor map, or this block's part of it to all of the
+// cluster.
+template <int kParts, int kBoxRows>
+__device__ __forceinline__ void LoadRows(uint8_t* shared, const CUtensorMap* map, Barrier* full,
+                                         int32_t column, int32_t row, CacheHint hint) {
+  if constexpr (kParts == 1) {
+    Load2D(shared, map, full, column, row, hint);
+  } else {
+    const int32_t part = static_cast<int32_t>(ClusterRank()) * kBoxRows;
+    Load2DMulticast(shared + part * kRowBytes, map, full, column, row + part, (1 << kParts) - 1,
+                    hint);
+  }
+}
+
+// The first of the eight scales of weights that a stage holds, for a tile that starts at feature
+// n0.
+__device__ __forceinline__ int32_t FirstScale(const GemmParams& params, int32_t n0) {
+  constexpr int32_t kRows = static_cast<int32_t>(kScaleColumns);
+  return min(n0 / kRows, (params.n - 1) / kRows) / 4 * 4;
+}
 
 template <typename C>
 __device__ void LoadWeights(const GemmParams& params, const GemmShared<C>& shared, uint32_t stage,
                             const StageWalk<C>& walk) {
-  const int32_t column = walk.k() * C::kStageK, row = walk.work().tile_n * C::kTileN;
+  const int32_t n0 = walk.work().tile_n * C::kTileN;
   ArriveExpectBytes(shared.full(stage), C::kStageBytes);
-  if constexpr (C::kCluster == 1) {
-    Load2D(shared.w(stage), &params.w_map, shared.full(stage), column, row,
-           C::kWeightsFirst ? CacheHint::kEvictFirst : CacheHint::kNormal);
-  } else {
-    const uint32_t rank = ClusterRank();
-    Load2DMulticast(shared.w(stage) + rank * C::kBoxN * kRowBytes, &params.w_map,
-                    shared.full(stage), column, row + rank * C::kBoxN, (1 << C::kCluster) - 1);
+#pragma unroll
+  for (int block = 0; block < C::kBlocks; ++block) {
+    LoadRows<C::kNarrow ? 1 : C::kCluster, C::kBoxN>(
+        shared.w(stage, block), &params.w_map, shared.full(stage), (walk.k() + block) * C::kBlockK,
+        n0, C::kNarrow ? CacheHint::kEvictFirst : CacheHint::kNormal);
+    if constexpr (C::kPromote) {
+      // Past the end of K any scales will do: the products are zero.
+      const int32_t k = min(walk.k() + block, params.k_blocks - 1);
+      LoadBytes(shared.w_scales(stage, block),
+                params.w_scale + k * params.w_scale_stride + FirstScale(params, n0),
+                shared.full(stage), C::kBlockBytesScaleW);
+    }
   }
 }
 
@@ -83,14 +123,19 @@ template <typename C>
 __device__ void LoadTokens(const GemmParams& params, const GemmShared<C>& shared, uint32_t stage,
                            const StageWalk<C>& walk) {
   const int32_t tile = walk.work().tile_t;
-  Load2D(shared.x(stage), &params.x_map, shared.full(stage), walk.k() * C::kStageK,
-         tile * C::kTileT, C::kWeightsFirst ? CacheHint::kEvictLast : CacheHint::kNormal);
-  if constexpr (C::kPromote) {
-    // The last pair of a cluster may have a tile past the end: any scales will do.
-    const int32_t inside = tile < params.tiles_t ? tile : params.tiles_t - 1;
-    LoadBytes(shared.scales(stage),
-              params.x_scale + walk.k() * params.x_scale_stride + inside * C::kTileT,
-              shared.full(stage), C::kBytesScale);
+#pragma unroll
+  for (int block = 0; block < C::kBlocks; ++block) {
+    LoadRows<C::kNarrow ? C::kCluster : 1, C::kBoxT>(
+        shared.x(stage, block), &params.x_map, shared.full(stage), (walk.k() + block) * C::kBlockK,
+        tile * C::kTileT, C::kNarrow ? CacheHint::kEvictLast : CacheHint::kNormal);
+    if constexpr (C::kPromote) {
+      // As above, and the last tile of a cluster may lie past the tokens.
+      const int32_t k = min(walk.k() + block, params.k_blocks - 1);
+      const int32_t inside = min(tile, params.tiles_t - 1);
+      LoadBytes(shared.x_scales(stage, block),
+                params.x_scale + k * params.x_scale_stride + inside * C::kTileT, shared.full(stage),
+                C::kBlockBytesScaleX);
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// The compiled tilings of each operand type. A table per .cu file, so that they build in parallel.
+// The compiled tilings of each operand type. Tables in several .cu files, so that they build in
+// parallel.
 
 #include <span>
 
@@ -9,14 +10,17 @@ namespace hayate::ops::sm90 {
 
 struct GemmVariant {
   GemmTiling tiling;
-  int cluster = 1;
-  int stage_k = 64;  // elements of K a stage
-  void (*launch)(const Stream& stream, const GemmParams& params, int blocks) = nullptr;
+  void (*launch)(const Stream& stream, const GemmParams& params, int blocks,
+                 bool w_changes) = nullptr;
 };
 
-std::span<const GemmVariant> Bf16Variants();
-std::span<const GemmVariant> Fp8BlockVariants();
-std::span<const GemmVariant> Fp8VectorVariants();
-std::span<const GemmVariant> VariantsOf(Scaling scaling);
+std::span<const GemmVariant> Bf16Narrow();
+std::span<const GemmVariant> Bf16Wide();
+std::span<const GemmVariant> Fp8BlockNarrow();
+std::span<const GemmVariant> Fp8BlockWide();
+std::span<const GemmVariant> Fp8VectorNarrow();
+std::span<const GemmVariant> Fp8VectorWide();
+
+std::span<const GemmVariant> VariantsOf(Scaling scaling, GemmShape shape);
 
 }  // namespace hayate::ops::sm90

@@ -7,6 +7,7 @@
 #include "ops/matmul/sm90/cublaslt.h"
 #include "ops/matmul/sm90/matrix.h"
 #include "ops/matmul/sm90/simple_gemm.h"
+#include "ops/matmul/sm90/stored_gemv.h"
 #include "ops/quantize/fp8_rows.h"
 
 namespace hayate::ops::sm90 {
@@ -55,7 +56,7 @@ class Call {
       case MatrixLayout::kF32:
         return Simple(weights, DType::kF32, part.n, row);
       case MatrixLayout::kBf16:
-        return Bf16(weights, part.n, row);
+        return Bf16(weights, part.n, row, false);
       case MatrixLayout::kFp8Block:
       case MatrixLayout::kFp8Vector:
         return Fp8(format, weights, part.n, row);
@@ -79,27 +80,22 @@ class Call {
   }
 
   GemmArgs Args(const std::byte* weights, int64_t n, int64_t row) {
-    if (partials_ == nullptr) {
-      partials_ = workspace_.TakeArray<std::byte>(GemmPartialBytes());
-    }
-    return {
-        .out = OutAt(row),
-        .out_dtype = args_.out.dtype,
-        .out_stride = out_stride(),
-        .w = weights,
-        .bias = BiasAt(row),
-        .t = t_,
-        .n = n,
-        .k = w_.k,
-        .order = w_.sum_order,
-        .partials = partials_,
-        .flags = reinterpret_cast<uint32_t*>(w_.storage.data() + w_.storage.size() - kFlagBytes)};
+    return {.out = OutAt(row),
+            .out_dtype = args_.out.dtype,
+            .out_stride = out_stride(),
+            .w = weights,
+            .bias = BiasAt(row),
+            .t = t_,
+            .n = n,
+            .k = w_.k,
+            .order = w_.sum_order};
   }
 
-  void Bf16(const std::byte* weights, int64_t n, int64_t row) {
+  void Bf16(const std::byte* weights, int64_t n, int64_t row, bool w_changes) {
     if (!GemmSupports(Scaling::kNone, w_.k)) return Simple(weights, DType::kBF16, n, row);
     GemmArgs gemm = Args(weights, n, row);
     gemm.x = Bf16X();
+    gemm.w_changes = w_changes;
     if (PrefersCublasLt(gemm) && w_.cublaslt != nullptr &&
         w_.cublaslt->Run(stream_, gemm, CublasWorkspace())) {
       return;
@@ -115,15 +111,27 @@ class Call {
     gemm.x = x.codes;
     gemm.x_scale = x.scales;
     gemm.x_scale_stride = x.group_stride;
+    gemm.w_scale_stride = BlockScaleStride(n);
     gemm.w_scale = reinterpret_cast<const float*>(weights + ScalesOffset(format, n, w_.k));
     Gemm(stream_, gemm);
   }
 
-  // In slices of rows: weights to bf16, then the product.
+  // A few tokens: decoded on the way. More: in slices of rows, weights to bf16, then the product.
   void Stored(const PartFormat& format, const std::byte* weights, int64_t n, int64_t row) {
+    if (t_ <= kMaxGemvTokens && w_.sum_order == SumOrder::kFastest) {
+      return StoredGemv(stream_, {.out = OutAt(row),
+                                  .out_dtype = args_.out.dtype,
+                                  .out_stride = out_stride(),
+                                  .x = Bf16X(),
+                                  .w = weights,
+                                  .type = format.stored,
+                                  .bias = BiasAt(row),
+                                  .t = t_,
+                                  .n = n,
+                                  .k = w_.k});
+    }
     const int64_t step =
         std::clamp<int64_t>(AlignDown<int64_t>(kDequantBytes / (2 * w_.k), 128), 1, n);
-    const size_t mark = workspace_.mark();
     std::byte* slice = workspace_.TakeArray<std::byte>(step * w_.k * 2);
     for (int64_t first = 0; first < n; first += step) {
       const int64_t rows = std::min(step, n - first);
@@ -132,9 +140,8 @@ class Call {
                                .type = format.stored,
                                .rows = rows,
                                .k = w_.k});
-      Bf16(slice, rows, row + first);
+      Bf16(slice, rows, row + first, true);
     }
-    if (bf16_x_ == nullptr && partials_ == nullptr) workspace_.ResetTo(mark);
   }
 
   const void* Bf16X() {
@@ -162,9 +169,9 @@ class Call {
     return cublas_;
   }
 
-  static bool PrefersCublasLt(const GemmArgs& gemm) {
+  bool PrefersCublasLt(const GemmArgs& gemm) const {
     constexpr int64_t kMaxOwn = 128;
-    return gemm.t > kMaxOwn && gemm.bias == nullptr && gemm.order == SumOrder::kFastest;
+    return gemm.t > kMaxOwn && gemm.bias == nullptr && w_.sum_order == SumOrder::kFastest;
   }
 
   const Stream stream_;
@@ -172,7 +179,6 @@ class Call {
   const MatmulArgs& args_;
   const PackedMatrix& w_;
   const int64_t t_;
-  std::byte* partials_ = nullptr;
   std::byte* bf16_x_ = nullptr;
   std::byte* cublas_ = nullptr;
   Fp8Rows fp8_x_;
@@ -196,7 +202,7 @@ int64_t MatmulWorkspaceBytes(int64_t t, int64_t k) {
                                     static_cast<int64_t>(sizeof(float));
   const int64_t slice = std::max<int64_t>(kDequantBytes, 2 * k);
   constexpr int64_t kPieces = 6;
-  return std::max(x_bf16, x_fp8) + GemmPartialBytes() + kCublasLtWorkspaceBytes + slice +
+  return std::max(x_bf16, x_fp8) + kCublasLtWorkspaceBytes + slice +
          kPieces * static_cast<int64_t>(Workspace::kAlignment);
 }
 

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -235,6 +236,26 @@ TEST_F(MatmulGpuTest, FloatWeightsBecomeFp8OnRequest) {
     const std::vector<float> x = Activations(t * kK, 10);
     const auto out = Run(packed, x, t, {});
     EXPECT_LT(RelativeError(out, Dequantized(weights), x, nullptr, t, kK), 1.5 * kFp8Rounding);
+  }
+}
+
+TEST_F(MatmulGpuTest, ARowDoesNotDependOnItsBatchMatesInTheFixedOrder) {
+  constexpr int64_t kN = 1000, kK = 768, kMost = 300;
+  for (const DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kQ4_K}) {
+    const RandomWeights weights(dtype, kN, kK, 19);
+    const Scales scales(kN, kK, 128, 128, 20);
+    MatrixPiece piece = MatrixPiece::Whole(weights.view());
+    if (dtype == DType::kF8E4M3) piece.scales = scales.view;
+    PackedMatrix packed = Pack({&piece, 1});
+    packed.sum_order = SumOrder::kFixed;
+    const std::vector<float> x = Activations(kMost * kK, 21);
+    const std::vector<float> all = Run(packed, x, kMost, {});
+    for (const int64_t t : {1, 16, 17, 64, 65, 128, 129}) {
+      const std::vector<float> first(x.begin(), x.begin() + t * kK);
+      const std::vector<float> out = Run(packed, first, t, {});
+      EXPECT_TRUE(std::equal(out.begin(), out.end(), all.begin()))
+          << Info(dtype).name << " T " << t;
+    }
   }
 }
 

@@ -16,7 +16,7 @@ namespace hayate::ops::sm90 {
 enum class MatrixLayout : uint8_t {
   kF32 = 64,   // exact mode, whatever the source
   kBf16,       // plain source types
-  kFp8Block,   // e4m3 codes, then f32 scales of 128 × 128 weights [⌈N/128⌉, K/128]
+  kFp8Block,   // e4m3 codes, then f32 scales of 128 × 128 weights [K/128, BlockScaleStride(N)]
   kFp8Vector,  // e4m3 codes, then f32 scales of rows [N]
   kStored,     // the blocks of the source dtype, as a GGUF file has them
 };
@@ -40,9 +40,6 @@ inline int64_t ScalesOffset(const PartFormat& format, int64_t n, int64_t k) {
   return AlignUp<int64_t>(CodeBytes(format, n, k), kPartAlignment);
 }
 int64_t PartBytes(const PartFormat& format, int64_t n, int64_t k);
-
-// The counters of Gemm (kMaxBlocks words), zero between launches: the end of the storage.
-inline constexpr int64_t kFlagBytes = kMaxBlocks * static_cast<int64_t>(sizeof(uint32_t));
 
 Result<PackedMatrix> PackMatrix(Device& device, std::span<const MatrixPiece> pieces,
                                 MatmulPrecision precision);

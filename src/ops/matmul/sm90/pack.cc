@@ -1,5 +1,3 @@
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -8,7 +6,6 @@
 #include "ops/matmul/sm90/convert.h"
 #include "ops/matmul/sm90/cublaslt.h"
 #include "ops/matmul/sm90/matrix.h"
-#include "tensor/cuda/check.h"
 #include "tensor/float16.h"
 
 namespace hayate::ops::sm90 {
@@ -101,7 +98,7 @@ class Packer {
     if (!as_is && staging_.size() == 0) {
       ASSIGN_OR_RETURN(staging_, Buffer::Allocate(device_, static_cast<size_t>(StagingBytes())));
     }
-    RETURN_IF_ERROR(UploadScales(piece, format, part + ScalesOffset(format, n, k_), first));
+    RETURN_IF_ERROR(UploadScales(piece, format, part + ScalesOffset(format, n, k_), n, first));
     for (int64_t row = 0; row < piece.num_rows(); row += step) {
       const int64_t rows = std::min(step, piece.num_rows() - row);
       std::byte* to = part + (first + row) * row_bytes;
@@ -167,7 +164,7 @@ class Packer {
   }
 
   // Scales that stay with their codes.
-  Status UploadScales(const MatrixPiece& piece, const PartFormat& format, std::byte* to,
+  Status UploadScales(const MatrixPiece& piece, const PartFormat& format, std::byte* to, int64_t n,
                       int64_t first) {
     if (piece.scales.empty()) return OkStatus();
     std::vector<float> values;
@@ -177,17 +174,25 @@ class Packer {
       }
       to += first * static_cast<int64_t>(sizeof(float));
     } else if (format.layout == MatrixLayout::kFp8Block) {
-      for (int64_t row = 0; row < piece.num_rows(); row += kScaleColumns) {
-        for (int64_t column = 0; column < k_; column += kScaleColumns) {
-          values.push_back(piece.scales.At(piece.row_begin + row, piece.col_begin + column));
-        }
-      }
-      to += first / kScaleColumns * (k_ / kScaleColumns) * static_cast<int64_t>(sizeof(float));
+      values = BlockScalesOf(piece, n, first);
     } else {
       return StageScales(piece);
     }
     device_.Upload(to, values.data(), values.size() * sizeof(float));
     return OkStatus();
+  }
+
+  // The part's scales [K/128, BlockScaleStride(n)] with those of its pieces so far.
+  const std::vector<float>& BlockScalesOf(const MatrixPiece& piece, int64_t n, int64_t first) {
+    const int64_t stride = BlockScaleStride(n), columns = k_ / kScaleColumns;
+    if (first == 0) block_scales_.assign(static_cast<size_t>(columns * stride), 1.0f);
+    for (int64_t row = 0; row < piece.num_rows(); row += kScaleColumns) {
+      for (int64_t column = 0; column < columns; ++column) {
+        block_scales_[static_cast<size_t>(column * stride + (first + row) / kScaleColumns)] =
+            piece.scales.At(piece.row_begin + row, piece.col_begin + column * kScaleColumns);
+      }
+    }
+    return block_scales_;
   }
 
   // Scales that are multiplied into the weights: one for every `cols` columns of every source row
@@ -234,6 +239,7 @@ class Packer {
   const int64_t k_;
   Buffer staging_;
   std::vector<std::byte> gathered_;
+  std::vector<float> block_scales_;
 };
 
 // Parts of equal format that follow each other are one product.
@@ -262,7 +268,7 @@ int64_t CodeBytes(const PartFormat& format, int64_t n, int64_t k) {
 int64_t PartBytes(const PartFormat& format, int64_t n, int64_t k) {
   int64_t scales = 0;
   if (format.layout == MatrixLayout::kFp8Block) {
-    scales = CeilDiv<int64_t>(n, kScaleColumns) * CeilDiv<int64_t>(k, kScaleColumns);
+    scales = BlockScaleStride(n) * CeilDiv<int64_t>(k, kScaleColumns);
   } else if (format.layout == MatrixLayout::kFp8Vector) {
     scales = n;
   }
@@ -297,10 +303,7 @@ Result<PackedMatrix> PackMatrix(Device& device, std::span<const MatrixPiece> pie
     part.offset = bytes;
     bytes += PartBytes(PartFormat::Of(part), part.n, packed.k);
   }
-  ASSIGN_OR_RETURN(packed.storage,
-                   Buffer::Allocate(device, static_cast<size_t>(bytes + kFlagBytes)));
-  CUDA_CHECK(&device, cudaMemsetAsync(packed.storage.data() + bytes, 0, kFlagBytes,
-                                      static_cast<cudaStream_t>(device.load_stream().handle)));
+  ASSIGN_OR_RETURN(packed.storage, Buffer::Allocate(device, static_cast<size_t>(bytes)));
   Packer packer(device, packed.k);
   for (size_t i = 0; i < pieces.size(); ++i) {
     const PackedPart& part = packed.parts[places[i].part];
