@@ -187,6 +187,8 @@ LocalExecutor::~LocalExecutor() {
   submitted_.fetch_add(1);  // wakes the ranks; the step it counts is never carried out
   submitted_.notify_all();
   threads_.clear();
+  // A group's memory lies on all its devices.
+  for (const auto& rank : ranks_) rank->group.reset();
 }
 
 Status LocalExecutor::OpenDevice(Rank& rank) const {

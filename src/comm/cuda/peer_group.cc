@@ -87,8 +87,6 @@ Status EnableAccess(int from, int to) {
 }
 
 Status EnableAllAccess(const Shared& shared) {
-  int current = 0;
-  cudaGetDevice(&current);
   Status status = OkStatus();
   for (const Buffer& from : shared.memory) {
     for (const Buffer& to : shared.memory) {
@@ -96,18 +94,34 @@ Status EnableAllAccess(const Shared& shared) {
       status = EnableAccess(IndexOf(from.data()), IndexOf(to.data()));
     }
   }
-  cudaSetDevice(current);
   return status;
 }
+
+// The calling thread's device is the same after a call as before.
+class CurrentDevice {
+ public:
+  CurrentDevice() { cudaGetDevice(&index_); }
+  ~CurrentDevice() { cudaSetDevice(index_); }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  int index_ = 0;
+};
 
 }  // namespace
 
 Result<std::vector<std::unique_ptr<Group>>> MakePeerGroup(std::span<Device* const> devices) {
+  const CurrentDevice restore;
   auto shared = std::make_shared<Shared>();
   for (Device* device : devices) {
     ASSIGN_OR_RETURN(Buffer memory, Buffer::Allocate(*device, sizeof(PeerMemory)));
+    CUDA_CHECK(device, cudaSetDevice(IndexOf(memory.data())));
     CUDA_CHECK(device, cudaMemset(memory.data(), 0, sizeof(PeerMemory)));
+    CUDA_CHECK(device, cudaDeviceSynchronize());
+    LoadPeerKernels(device);
     shared->memory.push_back(std::move(memory));
+    RETURN_IF_ERROR(device->status());
   }
   ASSIGN_OR_RETURN(shared->poison,
                    Buffer::Allocate(*devices[0], sizeof(uint32_t), MemoryKind::kPinned));

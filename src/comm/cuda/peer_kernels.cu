@@ -180,6 +180,13 @@ unsigned BlocksFor(int64_t units) {
 
 }  // namespace
 
+void LoadPeerKernels(Device* device) {
+  cudaFuncAttributes attributes;
+  CUDA_CHECK(device, cudaFuncGetAttributes(&attributes, AllReduceKernel<float>));
+  CUDA_CHECK(device, cudaFuncGetAttributes(&attributes, AllReduceKernel<__nv_bfloat16>));
+  CUDA_CHECK(device, cudaFuncGetAttributes(&attributes, AllGatherKernel));
+}
+
 void PeerAllReduce(Stream stream, const Peers& peers, DType dtype, void* data, int64_t count) {
   const int64_t bytes = count * Info(dtype).block_bytes;
   CHECK(bytes <= kMaxPeerBytes && bytes % 16 == 0 && reinterpret_cast<uintptr_t>(data) % 16 == 0)

@@ -28,6 +28,10 @@ struct Peers {
   int size = 0;
 };
 
+// Loads the kernels onto the current device. A kernel that waits for its peers may hold up the
+// loading of theirs, so it comes before the first launch.
+void LoadPeerKernels(Device* device);
+
 // data = Σ over ranks of data, f32 or bf16, summed in f32 in rank order. At most kMaxPeerBytes.
 void PeerAllReduce(Stream stream, const Peers& peers, DType dtype, void* data, int64_t count);
 // out + r · stride = rank r's part. At most kMaxPeerBytes a part.
