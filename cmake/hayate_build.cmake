@@ -31,6 +31,7 @@ endif()
 
 add_library(hayate_flags INTERFACE)
 if(HAYATE_CUDA)
+  add_custom_target(gpu_tests)  # all programs of tests that need a GPU
   # What sees a device gets this too: tensor and the modules above it.
   add_library(hayate_cuda INTERFACE)
   target_compile_definitions(hayate_cuda INTERFACE HAYATE_CUDA)
@@ -111,6 +112,7 @@ function(hayate_module name)
   endif()
   if(HAYATE_TESTS AND HAYATE_CUDA AND gpu_tests)
     add_executable(${name}_gpu_test ${gpu_tests})
+    add_dependencies(gpu_tests ${name}_gpu_test)
     target_link_libraries(${name}_gpu_test PRIVATE hayate_${name} ${test_deps} GTest::gmock GTest::gtest_main)
   endif()
   if(HAYATE_BENCHES AND benches)
