@@ -360,6 +360,7 @@ std::vector<Config> Configs() {
   configs.push_back({.page_tokens = 5});
   configs.push_back({.num_heads = 40, .num_kv_heads = 1, .head_dim = 24, .group_size = 40});
   configs.push_back({.window = 1});
+  configs.push_back({.window = 33});  // the last block begins with a dropped page
   return configs;
 }
 
@@ -383,9 +384,10 @@ TEST_F(AttentionGpuTest, ThePlannedKernelsMatchTheDefinition) {
                        {0, 33},
                        {5, 5},
                        {31, 64},
-                       {1299, 1300},
+                       {699, 700},
                        {0, 300},
                        {700, 703},
+                       {100, 103},
                        {63, 64}},
                       ++seed);
       if (!CanPlan(step.PlanShape(split))) continue;

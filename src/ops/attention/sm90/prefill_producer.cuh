@@ -57,16 +57,28 @@ struct PrefillProducer {
     }
   }
 
-  // Keys from `count` on were never written and their values may be NaN, which a weight of 0 would
-  // not hide. All lanes of the warp.
-  __device__ void ZeroValues(uint32_t stage, int32_t count) {
+  // Of the tile's last block, the rows that hold written keys: [kept_begin, kept_end). The others
+  // may be NaN, which a weight of 0 would not hide. Rows before come from a page that stands in for
+  // one the window dropped.
+  static __device__ __forceinline__ int32_t KeptBegin(const PrefillWork& work) {
+    const int32_t block = work.end_block - 1;
+    return max(0, work.first_key / kPlanPage * kPlanPage - block * kBlockN);
+  }
+  static __device__ __forceinline__ int32_t KeptEnd(const PrefillWork& work) {
+    return work.written_end - (work.end_block - 1) * kBlockN;
+  }
+
+  // The rest of the last block's values becomes zeros. All lanes of the warp.
+  __device__ void ZeroValues(const PrefillWork& work, uint32_t stage) {
     Wait(&shared->raw_full[0], raw.parity);
     raw.parity ^= 1;
     constexpr int kChunksPerRow = kHalf * sizeof(Bf16) / 16;
+    const int32_t begin = KeptBegin(work), end = KeptEnd(work);
     for (int half = 0; half < Shared::kHalves; ++half) {
       auto* chunks = reinterpret_cast<uint4*>(shared->v[stage][half]);
-      for (int i = count * kChunksPerRow + threadIdx.x % 32; i < kBlockN * kChunksPerRow; i += 32) {
-        chunks[i] = make_uint4(0, 0, 0, 0);
+      for (int i = threadIdx.x % 32; i < kBlockN * kChunksPerRow; i += 32) {
+        const int row = i / kChunksPerRow;
+        if (row < begin || row >= end) chunks[i] = make_uint4(0, 0, 0, 0);
       }
     }
     FenceAsyncProxy();
@@ -76,7 +88,7 @@ struct PrefillProducer {
   __device__ void LoadTile(const PrefillWork& work) {
     for (int32_t block = work.end_block - 1; block >= work.first_block; --block) {
       const bool last = block == work.end_block - 1;
-      const bool ragged = last && work.written_end < (block + 1) * kBlockN;
+      const bool ragged = last && KeptEnd(work) < kBlockN;
       if (Leads()) {
         Wait(&shared->k_empty[ring.stage], ring.parity);
         LoadBlock(shared->k[ring.stage], &shared->k_full[ring.stage], work, block, work.kv_head);
@@ -88,7 +100,7 @@ struct PrefillProducer {
       }
       __syncwarp();
       if (ragged) {
-        ZeroValues(ring.stage, work.written_end - block * kBlockN);
+        ZeroValues(work, ring.stage);
         if (Leads()) Arrive(&shared->v_full[ring.stage]);
       }
       ring.template Advance<kStages>();
@@ -126,17 +138,28 @@ struct PrefillProducer {
     return make_uint4(out[0], out[1], out[2], out[3]);
   }
 
-  // The raw block, its rows from `count` on as zeros, into an operand stage.
-  __device__ void Convert(Bf16 (*to)[kBlockN][kHalf], Barrier* full, int32_t count) {
+  // The raw block, its rows outside of [begin, end) as zeros, into an operand stage.
+  __device__ void Convert(Bf16 (*to)[kBlockN][kHalf], Barrier* full, int32_t begin, int32_t end) {
     Wait(&shared->raw_full[raw.stage], raw.parity);
     constexpr int kChunks = kD / 16;  // of 16 e4m3 in a row
+    constexpr int kBatch = 4;         // loads in flight
     const auto* from = reinterpret_cast<const uint4*>(shared->raw[raw.stage]);
-    for (int i = threadIdx.x - 32; i < kBlockN * kChunks; i += kConverters) {
-      const int row = i / kChunks, chunk = 2 * (i % kChunks);  // of 8 bf16
-      const uint4 x = row < count ? from[i] : make_uint4(0, 0, 0, 0);
-      auto* half = reinterpret_cast<uint4*>(to[chunk / 8][row]);
-      half[(chunk % 8) ^ (row % 8)] = Widened(make_uint2(x.x, x.y));
-      half[(chunk % 8 + 1) ^ (row % 8)] = Widened(make_uint2(x.z, x.w));
+    for (int first = threadIdx.x - 32; first < kBlockN * kChunks; first += kBatch * kConverters) {
+      uint4 x[kBatch];
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        x[b] = from[min(first + b * kConverters, kBlockN * kChunks - 1)];
+      }
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        const int i = first + b * kConverters;
+        if (i >= kBlockN * kChunks) break;
+        const int row = i / kChunks, chunk = 2 * (i % kChunks);  // of 8 bf16
+        if (row < begin || row >= end) x[b] = make_uint4(0, 0, 0, 0);
+        auto* half = reinterpret_cast<uint4*>(to[chunk / 8][row]);
+        half[(chunk % 8) ^ (row % 8)] = Widened(make_uint2(x[b].x, x[b].y));
+        half[(chunk % 8 + 1) ^ (row % 8)] = Widened(make_uint2(x[b].z, x[b].w));
+      }
     }
     FenceAsyncProxy();
     __syncwarp();
@@ -149,10 +172,12 @@ struct PrefillProducer {
   __device__ void ConvertTile(const PrefillWork& work) {
     for (int32_t block = work.end_block - 1; block >= work.first_block; --block) {
       const uint32_t stage = ring.stage;
+      const bool last = block == work.end_block - 1;
       Wait(&shared->k_empty[stage], ring.parity);
-      Convert(shared->k[stage], &shared->k_full[stage], kBlockN);
+      Convert(shared->k[stage], &shared->k_full[stage], 0, kBlockN);
       Wait(&shared->v_empty[stage], ring.parity);
-      Convert(shared->v[stage], &shared->v_full[stage], work.written_end - block * kBlockN);
+      Convert(shared->v[stage], &shared->v_full[stage], last ? KeptBegin(work) : 0,
+              last ? KeptEnd(work) : kBlockN);
       ring.template Advance<kStages>();
     }
   }
