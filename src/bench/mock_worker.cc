@@ -69,7 +69,10 @@ class MockLane {
     if (!stream && options_.first_token.count() == 0 && fate == Fate::kWhole) {
       return writer.Send({.content_type = "application/json"}, kAnswer);
     }
-    const int64_t tokens = NumberIn(request.body, "\"max_tokens\"", options_.num_tokens);
+    // Routers may rename the one to the other.
+    const int64_t tokens =
+        NumberIn(request.body, "\"max_tokens\"",
+                 NumberIn(request.body, "\"max_completion_tokens\"", options_.num_tokens));
     answers_.emplace_back(*this, std::move(writer), tokens, stream, fate);
     answers_.back().Begin(std::prev(answers_.end()));
   }
