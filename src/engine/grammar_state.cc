@@ -29,7 +29,9 @@ Status GrammarState::FillMask() {
   const int64_t begin_ns = clock_.NowNs();
   const grammar::MaskKind kind = matcher_.FillMask(mask_);
   mask_filled_ = true;
-  if (clock_.NowNs() - begin_ns > kSlowMaskNs && ++slow_masks_ > kMaxSlowMasks) {
+  const bool slow = clock_.NowNs() - begin_ns > kSlowMaskNs;
+  slow_masks_ = std::max(0, slow_masks_ + (slow ? 1 : -1));
+  if (slow_masks_ > kMaxSlowMasks) {
     return Status(ErrorCode::kInvalidArgument,
                   "the grammar takes too long to follow; make it simpler");
   }

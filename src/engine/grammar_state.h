@@ -17,9 +17,9 @@ namespace hayate::engine {
 class GrammarState {
  public:
   // A mask that takes longer holds up the whole step, every row of it.
-  static constexpr int64_t kSlowMaskNs = 5'000'000;
-  // So many slow masks end the sequence.
-  static constexpr int32_t kMaxSlowMasks = 4;
+  static constexpr int64_t kSlowMaskNs = 10'000'000;
+  // So many slow masks beyond the quick ones end the sequence.
+  static constexpr int32_t kMaxSlowMasks = 16;
 
   // The clock outlives the state.
   GrammarState(std::shared_ptr<const grammar::CompiledGrammar> grammar, const Clock& clock)

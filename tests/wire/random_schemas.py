@@ -95,6 +95,5 @@ def _any_of(rng: random.Random, depth: int, definitions: dict[str, dict]) -> dic
 def _reference(rng: random.Random, depth: int, definitions: dict[str, dict]) -> dict:
     name = rng.choice(["A", "B/c"])
     if name not in definitions:
-        definitions[name] = {"type": "boolean"}  # stands while its own schema is made
-        definitions[name] = _value(rng, depth, definitions)
+        definitions[name] = _value(rng, 0, definitions)
     return {"$ref": "#/$defs/" + name.replace("/", "~1")}
