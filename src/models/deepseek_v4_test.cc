@@ -1,10 +1,14 @@
-// Tiny DeepSeek V4 checkpoints against the logits of transformers (tests/golden/deepseek_v4).
+// Tiny DeepSeek V4 and V4.1 checkpoints against expected logits: of transformers
+// (tests/golden/deepseek_v4), and of the published formulas in float64 (tests/golden/deepseek_v41).
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "models/testing/model_runner.h"
 
@@ -36,7 +40,7 @@ class DeepseekV4 : public ::testing::TestWithParam<std::string> {
   }
 
   std::unique_ptr<ModelRunner> Runner(RunnerOptions options) {
-    options.num_pages = 24;
+    options.num_pages = 64;
     options.max_tokens = 320;
     auto runner = ModelRunner::Create(checkpoint_, options);
     EXPECT_TRUE(runner.ok()) << runner.status().ToString();
@@ -144,14 +148,93 @@ TEST_P(DeepseekV4, PageSizeDoesNotChangeTheBits) {
   }
 }
 
+TEST_P(DeepseekV4, ATokenChangesNothingBeforeIt) {
+  const auto runner = Runner({});
+  const std::vector<float> before = Chunked(*runner, length(), 0);
+  for (const size_t changed : {3, 31, 64, 127, 130}) {
+    const int32_t kept = std::exchange(input_ids_[changed], 200);
+    const std::vector<float> after = Chunked(*runner, length(), 1);
+    runner->Drop(1);
+    const auto border = static_cast<long>(changed * vocab());
+    EXPECT_TRUE(std::equal(before.begin(), before.begin() + border, after.begin())) << changed;
+    EXPECT_FALSE(std::equal(before.begin() + border, before.end(), after.begin() + border));
+    input_ids_[changed] = kept;
+  }
+}
+
+TEST_P(DeepseekV4, SmallerCacheTypesStayCloseAndKeepTheirBits) {
+  for (const DType dtype : {DType::kBF16, DType::kF8E4M3}) {
+    if (dtype == DType::kF8E4M3 && GetParam() != "deepseek_v4/wide" &&
+        GetParam() != "deepseek_v41/tiny") {
+      // Narrow heads have no whole blocks to quantise.
+      const auto device = MakeCpuDevice(0);
+      const Status status =
+          LoadModel(checkpoint_, {.device = device.get(), .kv_dtype = dtype}).status();
+      EXPECT_EQ(status.code(), ErrorCode::kInvalidArgument) << status.message();
+      continue;
+    }
+    const auto runner = Runner({.kv_dtype = dtype});
+    const std::vector<float> logits = Chunked(*runner, length(), 0);
+    EXPECT_EQ(Chunked(*runner, 7, 1), logits) << Info(dtype).name;
+    if (dtype != DType::kBF16) continue;
+    // Logits are of order 3. Rounding a latent to 8 bits moves them by hundredths; a choice of
+    // entries or experts that flips moves some by tenths.
+    std::vector<float> differences;
+    for (size_t i = 0; i < logits.size(); ++i) {
+      differences.push_back(std::abs(logits[i] - logits_[i]));
+    }
+    std::ranges::sort(differences);
+    EXPECT_LT(differences[differences.size() / 2], 0.1f);
+    EXPECT_LT(differences[differences.size() * 9 / 10], 0.8f);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Golden, DeepseekV4,
                          ::testing::Values("deepseek_v4/flash", "deepseek_v4/pro",
-                                           "deepseek_v4/ratio_32"),
+                                           "deepseek_v4/ratio_32", "deepseek_v4/wide",
+                                           "deepseek_v41/tiny"),
                          [](const auto& test) {
                            std::string name = test.param;
                            std::ranges::replace(name, '/', '_');
                            return name;
                          });
+
+// What a config must not say, and what the error must name.
+struct BadConfig {
+  const char* field;
+  const char* value;
+};
+
+class DeepseekConfig : public ::testing::TestWithParam<BadConfig> {};
+
+TEST_P(DeepseekConfig, ABadFieldIsNamed) {
+  for (const char* family : {"deepseek_v4/flash", "deepseek_v41/tiny"}) {
+    std::ifstream file(kGolden / family / "config.json");
+    auto config = nlohmann::json::parse(file);
+    auto& fields = config.contains("text_config") ? config["text_config"] : config;
+    fields[GetParam().field] = nlohmann::json::parse(GetParam().value);
+    const std::filesystem::path folder =
+        std::filesystem::path(::testing::TempDir()) / "deepseek_config";
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder / "config.json") << config.dump();
+    const auto checkpoint = weights::Checkpoint::OpenConfig(folder).value();
+    const auto device = MakeCpuDevice(0);
+    const Status status = LoadModel(checkpoint, {.device = device.get()}).status();
+    ASSERT_FALSE(status.ok()) << family;
+    EXPECT_NE(status.message().find(GetParam().field), std::string::npos) << status.message();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Fields, DeepseekConfig,
+    ::testing::Values(BadConfig{"scoring_func", "\"softmax\""}, BadConfig{"hc_mult", "2"},
+                      BadConfig{"num_key_value_heads", "2"}, BadConfig{"o_groups", "3"},
+                      BadConfig{"qk_rope_head_dim", "15"}, BadConfig{"sliding_window", "0"},
+                      BadConfig{"compress_ratios", "[0, 4]"},
+                      BadConfig{"compress_ratios", "[0, 0, 2, 2, 2, -1, 1, 1, 1, 1]"},
+                      BadConfig{"index_head_dim", "8"}, BadConfig{"rms_norm_eps", "\"x\""},
+                      BadConfig{"swiglu_limit", "0"}, BadConfig{"hidden_size", "1e30"}),
+    [](const auto& test) { return test.param.field + std::to_string(test.index); });
 
 }  // namespace
 }  // namespace hayate::models

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "models/deepseek_v3.h"
 #include "models/deepseek_v4.h"
+#include "models/deepseek_v41.h"
 #include "models/dense_model.h"
 
 namespace hayate::models {
@@ -53,6 +54,9 @@ Result<std::unique_ptr<Model>> LoadModel(const weights::Checkpoint& checkpoint,
   }
   if (checkpoint.architecture() == "DeepseekV4ForCausalLM") {
     return Named(checkpoint, LoadDeepseekV4(checkpoint, options));
+  }
+  if (checkpoint.architecture() == "DeepseekV41ForCausalLM") {
+    return Named(checkpoint, LoadDeepseekV41(checkpoint, options));
   }
   ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(checkpoint));
   RETURN_IF_ERROR(CheckOptions(options, config));

@@ -1,0 +1,234 @@
+#include "models/detail/deepseek_v41_weights.h"
+
+#include <cstring>
+
+#include "base/error.h"
+
+namespace hayate::models {
+namespace {
+
+constexpr int32_t kTile = 32;      // weights of an E4M3 matrix share a scale per tile
+constexpr int64_t kHeadRows = 16;  // rows of the head go in whole tiles of the product
+constexpr auto kExact = ops::MatmulPrecision::kExact;
+// What of the vocabulary shares n-grams: the tokenizer's ids by spelling, folded. Made from the
+// tokenizer once and kept beside the weights.
+constexpr const char* kTokenMap = "engram.token_map";
+
+int64_t BytesOf(const Buffer& buffer) { return static_cast<int64_t>(buffer.size()); }
+
+class Loader {
+ public:
+  Loader(const weights::Checkpoint& checkpoint, const DeepseekV41Config& config,
+         const LoadOptions& options)
+      : tensors_(checkpoint, options, kTile), config_(config), options_(options) {}
+
+  Result<DeepseekV41Weights> Load() {
+    DeepseekV41Weights weights;
+    weights.groups = SplitGroups(OutputShapeOf(config_), options_);
+    weights.vocab = SplitUnits(config_.vocab_size, kHeadRows, options_.rank, options_.num_ranks);
+    experts_ = SplitExperts(config_.hidden_size, config_.num_experts, config_.expert_ffn, options_);
+    weights.moe = MoeOf();
+    if (!config_.engrams.empty()) {
+      ASSIGN_OR_RETURN(weights.engram_token_map, TokenMap());
+    }
+    weights.layers.resize(static_cast<size_t>(config_.num_layers));
+    for (int layer = 0; layer < config_.num_layers; ++layer) {
+      RETURN_IF_ERROR(LoadLayer(layer, weights.groups, weights.layers[static_cast<size_t>(layer)]));
+      tensors_.Report(layer + 1, config_.num_layers + 1);
+    }
+    RETURN_IF_ERROR(LoadEnds(weights));
+    tensors_.Report(config_.num_layers + 1, config_.num_layers + 1);
+    return weights;
+  }
+
+ private:
+  int64_t hidden() const { return config_.hidden_size; }
+
+  Result<Buffer> Vector(const std::string& name, int64_t size) {
+    return tensors_.Floats(name, {size});
+  }
+
+  ops::MoeConfig MoeOf() const {
+    return {.router = {.score = ops::RouterScore::kSqrtSoftplus,
+                       .num_experts = config_.num_experts,
+                       .top_k = config_.experts_per_token,
+                       .renormalise = true,
+                       .sum_epsilon = 1e-20f,
+                       .scale = config_.route_scale},
+            .form = {.limit = config_.swiglu_limit},
+            .place = ops::RoutingWeightPlace::kBeforeDown,
+            .hidden_size = config_.hidden_size,
+            .expert_size = config_.expert_ffn,
+            .shared_size = static_cast<int32_t>(experts_.shared.size())};
+  }
+
+  Result<std::vector<int32_t>> TokenMap() {
+    if (!tensors_.Has(kTokenMap)) {
+      return Error(ErrorCode::kUnsupported,
+                   "the checkpoint has Engram tables but no '{}': an I32 tensor of {} compressed "
+                   "token ids, made from its tokenizer",
+                   kTokenMap, config_.vocab_size);
+    }
+    ASSIGN_OR_RETURN(const ConstTensorView tensor,
+                     tensors_.Tensor(kTokenMap, {config_.vocab_size}));
+    if (tensor.dtype != DType::kI32) {
+      return Error(ErrorCode::kDataLoss, "tensor '{}' is {}, must be I32", kTokenMap,
+                   Info(tensor.dtype).name);
+    }
+    std::vector<int32_t> map(static_cast<size_t>(config_.vocab_size));
+    std::memcpy(map.data(), tensor.data, map.size() * sizeof(int32_t));
+    for (size_t id = 0; id < map.size(); ++id) {
+      if (map[id] < 0 || map[id] >= config_.engram_vocab) {
+        return Error(ErrorCode::kDataLoss, "tensor '{}' maps token {} to {} of {}", kTokenMap, id,
+                     map[id], config_.engram_vocab);
+      }
+    }
+    return map;
+  }
+
+  Status LoadLayer(int index, Range groups, DeepseekV41Layer& layer) {
+    const std::string prefix = "layers." + std::to_string(index);
+    ASSIGN_OR_RETURN(layer.attention_norm, Vector(prefix + ".attn_norm.weight", hidden()));
+    ASSIGN_OR_RETURN(layer.ffn_norm, Vector(prefix + ".ffn_norm.weight", hidden()));
+    ASSIGN_OR_RETURN(layer.attention_hyper,
+                     LoadHyper(tensors_, prefix + ".hc_attn", ops::kHyperMixes, 3, hidden()));
+    ASSIGN_OR_RETURN(layer.ffn_hyper,
+                     LoadHyper(tensors_, prefix + ".hc_ffn", ops::kHyperMixes, 3, hidden()));
+    RETURN_IF_ERROR(LoadAttention(index, prefix + ".attn", groups, layer.attention));
+    RETURN_IF_ERROR(LoadExperts(tensors_, prefix + ".ffn", experts_, layer.experts));
+    ASSIGN_OR_RETURN(layer.experts.choice_bias,
+                     Vector(prefix + ".ffn.gate.bias", config_.num_experts));
+    const int engram = config_.engram_of(index);
+    if (engram < 0) return OkStatus();
+    ASSIGN_OR_RETURN(layer.engram,
+                     LoadEngram(prefix + ".engram", config_.engrams[static_cast<size_t>(engram)]));
+    return OkStatus();
+  }
+
+  Status LoadAttention(int index, const std::string& prefix, Range groups,
+                       DeepseekV41Attention& layer) {
+    const ops::MatmulPrecision precision = options_.precision;
+    const int64_t d = config_.head_dim, heads = config_.num_heads, rank = config_.q_rank;
+    const int64_t group_heads = heads / config_.o_groups;
+    const Range own = {groups.begin * group_heads, groups.end * group_heads};
+    ASSIGN_OR_RETURN(layer.q_down, tensors_.Matrix(prefix + ".wq_a", rank, hidden(), precision));
+    ASSIGN_OR_RETURN(layer.q_norm, Vector(prefix + ".q_norm.weight", rank));
+    ASSIGN_OR_RETURN(layer.q_up,
+                     tensors_.Matrix({{prefix + ".wq_b", heads * d, {own.begin * d, own.end * d}}},
+                                     rank, {0, rank}, precision));
+    ASSIGN_OR_RETURN(layer.kv, tensors_.Matrix(prefix + ".wkv", d, hidden(), precision));
+    ASSIGN_OR_RETURN(layer.kv_norm, Vector(prefix + ".kv_norm.weight", d));
+    ASSIGN_OR_RETURN(layer.sinks, tensors_.Floats(prefix + ".attn_sink", {heads}, own));
+    ASSIGN_OR_RETURN(layer.output,
+                     LoadGroupedOutput(tensors_, prefix, OutputShapeOf(config_), groups));
+    if (config_.makes_entries(index)) {
+      ASSIGN_OR_RETURN(layer.source, LoadSource(prefix, config_.ratio(index)));
+    }
+    if (!config_.selects(index)) return OkStatus();
+    ASSIGN_OR_RETURN(
+        layer.index_q,
+        tensors_.Matrix(prefix + ".indexer.wq_b", int64_t{config_.index_heads} * config_.index_dim,
+                        rank, precision));
+    ASSIGN_OR_RETURN(layer.index_weights, tensors_.Matrix(prefix + ".indexer.weights_proj",
+                                                          config_.index_heads, hidden(), kExact));
+    return OkStatus();
+  }
+
+  Result<EntrySource> LoadSource(const std::string& prefix, int32_t ratio) {
+    const int64_t d = config_.head_dim;
+    const std::string compressor = prefix + ".compressor";
+    EntrySource source;
+    if (ratio > 1) {
+      source.compressor = {.ratio = ratio, .head_dim = config_.head_dim};
+      ASSIGN_OR_RETURN(
+          source.compressor.kv_gate,
+          tensors_.Matrix({{compressor + ".wkv", d, {0, d}}, {compressor + ".wgate", d, {0, d}}},
+                          hidden(), {0, hidden()}, kExact));
+      ASSIGN_OR_RETURN(source.compressor.norm, Vector(compressor + ".norm.weight", d));
+    } else {
+      ASSIGN_OR_RETURN(source.kv, tensors_.Matrix(compressor + ".wkv", d, hidden(), kExact));
+      ASSIGN_OR_RETURN(source.norm, Vector(compressor + ".norm.weight", d));
+    }
+    ASSIGN_OR_RETURN(source.key,
+                     tensors_.Matrix(prefix + ".indexer.wk", config_.index_dim, d, kExact));
+    ASSIGN_OR_RETURN(source.key_norm, Vector(prefix + ".indexer.k_norm.weight", config_.index_dim));
+    return source;
+  }
+
+  // Tables are left in the file: not even looked through, for they can be a thousand times larger
+  // than what a request reads of them.
+  Result<EngramWeights> LoadEngram(const std::string& prefix, const ops::EngramHash& hash) {
+    EngramWeights engram;
+    const weights::Checkpoint& checkpoint = tensors_.checkpoint();
+    const int64_t width = config_.engram_width;
+    ASSIGN_OR_RETURN(engram.table,
+                     checkpoint.Tensor(prefix + ".embed.weight", {hash.num_rows, width}));
+    ASSIGN_OR_RETURN(engram.scales,
+                     checkpoint.Tensor(prefix + ".embed.scale", {hash.num_rows, width / 32}));
+    if (engram.table.dtype != DType::kF8E4M3 || engram.scales.dtype != DType::kF8E8M0) {
+      return Error(ErrorCode::kDataLoss, "tensor '{}.embed.weight' is {} under {} scales", prefix,
+                   Info(engram.table.dtype).name, Info(engram.scales.dtype).name);
+    }
+    ASSIGN_OR_RETURN(engram.kv,
+                     tensors_.Matrix(prefix + ".wkv", (ops::kHyperStreams + 1) * hidden(),
+                                     hash.rows_per_token() * width, options_.precision));
+    const Shape shape{ops::kHyperStreams, hidden()};
+    ASSIGN_OR_RETURN(engram.q_weight, tensors_.Floats(prefix + ".q_weight", shape));
+    ASSIGN_OR_RETURN(engram.k_weight, tensors_.Floats(prefix + ".k_weight", shape));
+    return engram;
+  }
+
+  Status LoadEnds(DeepseekV41Weights& weights) {
+    ASSIGN_OR_RETURN(weights.embedding,
+                     tensors_.Tensor("embed.weight", {config_.vocab_size, hidden()}));
+    ASSIGN_OR_RETURN(weights.final_norm, Vector("norm.weight", hidden()));
+    ASSIGN_OR_RETURN(weights.head, tensors_.Matrix({{"head", config_.vocab_size, weights.vocab}},
+                                                   hidden(), {0, hidden()}, options_.precision));
+    return OkStatus();
+  }
+
+  VendorTensors tensors_;
+  const DeepseekV41Config& config_;
+  const LoadOptions& options_;
+  ExpertsShape experts_;
+};
+
+}  // namespace
+
+int64_t EntrySource::bytes() const {
+  return compressor.bytes() + kv.bytes() + BytesOf(norm) + key.bytes() + BytesOf(key_norm);
+}
+
+int64_t DeepseekV41Attention::bytes() const {
+  return q_down.bytes() + BytesOf(q_norm) + q_up.bytes() + kv.bytes() + BytesOf(kv_norm) +
+         BytesOf(sinks) + output.bytes() + (source ? source->bytes() : 0) + index_q.bytes() +
+         index_weights.bytes();
+}
+
+int64_t EngramWeights::bytes() const { return kv.bytes() + BytesOf(q_weight) + BytesOf(k_weight); }
+
+int64_t DeepseekV41Weights::bytes() const {
+  int64_t total = BytesOf(final_norm) + head.bytes() +
+                  static_cast<int64_t>(engram_token_map.size() * sizeof(int32_t));
+  for (const DeepseekV41Layer& layer : layers) {
+    total += BytesOf(layer.attention_norm) + BytesOf(layer.ffn_norm) +
+             layer.attention_hyper.bytes() + layer.ffn_hyper.bytes() + layer.attention.bytes() +
+             layer.experts.bytes() + (layer.engram ? layer.engram->bytes() : 0);
+  }
+  return total;
+}
+
+GroupedOutputShape OutputShapeOf(const DeepseekV41Config& config) {
+  return {.hidden_size = config.hidden_size,
+          .groups = config.o_groups,
+          .group_width = int64_t{config.num_heads} / config.o_groups * config.head_dim,
+          .o_rank = config.o_rank};
+}
+
+Result<DeepseekV41Weights> LoadDeepseekV41Weights(const weights::Checkpoint& checkpoint,
+                                                  const DeepseekV41Config& config,
+                                                  const LoadOptions& options) {
+  return Loader(checkpoint, config, options).Load();
+}
+
+}  // namespace hayate::models
