@@ -1,8 +1,9 @@
+#include "ops/detail/sm90/tensor_map.h"
+
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include "base/error.h"
-#include "ops/detail/sm90/tensor_map.h"
 
 namespace hayate::ops::sm90 {
 namespace {

@@ -1,7 +1,8 @@
+#include "ops/matmul/sm90/convert.h"
+
 #include <algorithm>
 
 #include "base/check.h"
-#include "ops/matmul/sm90/convert.h"
 #include "ops/matmul/sm90/stored_eight.cuh"
 #include "ops/quantize/fp8_rows.h"
 #include "tensor/cuda/check.h"

@@ -5,13 +5,14 @@
 // Traffic   N · K · bits / 8 once; x from the first-level cache
 // Bound     loads of single bytes: one a weight, so about 7e12 weights a second
 
+#include "ops/matmul/sm90/stored_gemv.h"
+
 #include <cuda_bf16.h>
 
 #include "base/align.h"
 #include "base/check.h"
 #include "ops/detail/sm90/eight.cuh"
 #include "ops/matmul/sm90/stored_eight.cuh"
-#include "ops/matmul/sm90/stored_gemv.h"
 #include "tensor/cuda/check.h"
 
 namespace hayate::ops::sm90 {
