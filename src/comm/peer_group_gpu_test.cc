@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <cstring>
 #include <functional>
 #include <thread>
@@ -13,7 +14,9 @@
 namespace hayate::comm {
 namespace {
 
-// Each rank has a device object of its own, all on GPU 0: their kernels run side by side.
+// Each rank has a device object of its own, all on GPU 0: their kernels run side by side. Calls
+// that wait for the whole GPU (allocations of pinned memory are such) would wait for kernels whose
+// partners are not queued yet, so ranks meet on the host between preparing and queueing.
 class PeerGroupGpu : public ::testing::Test {
  protected:
   struct Rank {
@@ -24,6 +27,7 @@ class PeerGroupGpu : public ::testing::Test {
 
   void Make(int num_ranks) {
     ranks_.clear();
+    meeting_ = std::make_unique<std::barrier<>>(num_ranks);
     std::vector<Device*> devices;
     for (int r = 0; r < num_ranks; ++r) {
       auto device = MakeCudaDevice({.memory_fraction = 0.02});
@@ -44,6 +48,7 @@ class PeerGroupGpu : public ::testing::Test {
   }
 
   std::vector<Rank> ranks_;
+  std::unique_ptr<std::barrier<>> meeting_;
 };
 
 std::vector<float> Part(int rank, int exchange, int64_t count) {
@@ -73,14 +78,28 @@ std::vector<std::byte> Encoded(const std::vector<float>& values, DType dtype) {
   return bytes;
 }
 
-std::vector<std::byte> ToHost(Device& device, Stream stream, const Buffer& buffer) {
-  const Buffer pinned = Buffer::Allocate(device, buffer.size(), MemoryKind::kPinned).value();
-  const Event done = device.NewEvent();
-  device.Copy(stream, pinned.data(), buffer.data(), buffer.size());
-  device.Record(done, stream);
-  device.Synchronize(done);
-  return {pinned.data(), pinned.data() + pinned.size()};
-}
+// Brings a buffer to the host. Made before the exchange is queued.
+class Reader {
+ public:
+  Reader(Device& device, const Buffer& buffer)
+      : device_(device),
+        buffer_(buffer),
+        pinned_(Buffer::Allocate(device, buffer.size(), MemoryKind::kPinned).value()),
+        done_(device.NewEvent()) {}
+
+  std::vector<std::byte> Read(Stream stream) {
+    device_.Copy(stream, pinned_.data(), buffer_.data(), buffer_.size());
+    device_.Record(done_, stream);
+    device_.Synchronize(done_);
+    return {pinned_.data(), pinned_.data() + pinned_.size()};
+  }
+
+ private:
+  Device& device_;
+  const Buffer& buffer_;
+  const Buffer pinned_;
+  const Event done_;
+};
 
 TEST_F(PeerGroupGpu, SumsAreTakenInRankOrderAtAnySize) {
   for (const int num_ranks : {1, 2, 4}) {
@@ -94,9 +113,12 @@ TEST_F(PeerGroupGpu, SumsAreTakenInRankOrderAtAnySize) {
           Buffer data = Buffer::Allocate(*rank.device, sent.size()).value();
           rank.device->Upload(data.data(), sent.data(), sent.size());
           rank.device->FinishLoading();
+          Reader reader(*rank.device, data);
+          meeting_->arrive_and_wait();
           rank.group->AllReduce(rank.stream, data.View(dtype, {count}));
-          EXPECT_EQ(ToHost(*rank.device, rank.stream, data),
-                    Encoded(Sum(num_ranks, exchange, count), dtype))
+          const std::vector<std::byte> got = reader.Read(rank.stream);
+          meeting_->arrive_and_wait();
+          EXPECT_EQ(got, Encoded(Sum(num_ranks, exchange, count), dtype))
               << num_ranks << " ranks, " << count << " of " << Info(dtype).name;
         }
       }
@@ -116,9 +138,12 @@ TEST_F(PeerGroupGpu, GathersPartsOfAnyBytes) {
       Buffer all = Buffer::Allocate(*rank.device, bytes * kRanks).value();
       rank.device->Upload(mine.data(), part.data(), bytes);
       rank.device->FinishLoading();
+      Reader reader(*rank.device, all);
+      meeting_->arrive_and_wait();
       rank.group->AllGather(rank.stream, mine.View(DType::kF32, {count}),
                             all.View(DType::kF32, {kRanks, count}));
-      const std::vector<std::byte> got = ToHost(*rank.device, rank.stream, all);
+      const std::vector<std::byte> got = reader.Read(rank.stream);
+      meeting_->arrive_and_wait();
       for (int r = 0; r < kRanks; ++r) {
         const std::vector<float> expected = Part(r, 0, count);
         EXPECT_EQ(std::memcmp(got.data() + static_cast<size_t>(r) * bytes, expected.data(), bytes),
@@ -142,9 +167,12 @@ TEST_F(PeerGroupGpu, AGraphReplaysItsExchanges) {
     rank.group->AllReduce(rank.stream, data.View(DType::kF32, {kCount}));
     rank.group->Barrier(rank.stream);
     const Graph graph = rank.device->EndCapture(rank.stream);
+    Reader reader(*rank.device, data);
+    meeting_->arrive_and_wait();
     for (int i = 0; i < 7; ++i) rank.device->Launch(graph, rank.stream);
-    EXPECT_EQ(ToHost(*rank.device, rank.stream, data),
-              Encoded(std::vector<float>(kCount, 128.0f), DType::kF32));
+    const std::vector<std::byte> got = reader.Read(rank.stream);
+    meeting_->arrive_and_wait();
+    EXPECT_EQ(got, Encoded(std::vector<float>(kCount, 128.0f), DType::kF32));
   });
 }
 
