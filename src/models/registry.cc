@@ -24,9 +24,10 @@ Status CheckPages(const LoadOptions& options) {
 
 Status CheckOptions(const LoadOptions& options, const ModelConfig& config) {
   const DType kv = options.kv_dtype;
-  if (kv != DType::kF32 && kv != DType::kF16 && kv != DType::kBF16 && kv != DType::kI8) {
-    return Error(ErrorCode::kInvalidArgument, "a cache of type {}; F32, F16, BF16 and I8 exist",
-                 Info(kv).name);
+  const DType smallest = options.device->kind() == DeviceKind::kCpu ? DType::kI8 : DType::kF8E4M3;
+  if (kv != DType::kF32 && kv != DType::kF16 && kv != DType::kBF16 && kv != smallest) {
+    return Error(ErrorCode::kInvalidArgument, "a cache of type {}; F32, F16, BF16 and {} exist",
+                 Info(kv).name, Info(smallest).name);
   }
   if (options.max_context < 0 || options.max_context > config.trained_context) {
     return Error(ErrorCode::kInvalidArgument,
