@@ -25,8 +25,16 @@ class PeerGroupGpu : public ::testing::Test {
     std::unique_ptr<Group> group;
   };
 
-  void Make(int num_ranks) {
+  ~PeerGroupGpu() override { Drop(); }
+
+  // The groups first: their memory lies on all devices.
+  void Drop() {
+    for (Rank& rank : ranks_) rank.group.reset();
     ranks_.clear();
+  }
+
+  void Make(int num_ranks) {
+    Drop();
     meeting_ = std::make_unique<std::barrier<>>(num_ranks);
     std::vector<Device*> devices;
     for (int r = 0; r < num_ranks; ++r) {
