@@ -22,7 +22,7 @@ TABLE_MARK = "<!-- include-table"
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 CUDA_HEADER = re.compile(r"^(cuda|cublas|cudnn|cusolver|cusparse|nccl|nvtx|cute/|cutlass/|cub/|thrust/)")
 TEST_FILE = re.compile(r"_(test|bench|fuzz)\.(cc|cu)$")
-SOURCE_SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
+SOURCE_SUFFIXES = {".h", ".cc", ".cu", ".cuh", ".inc"}
 TEMPLATE_SUFFIX = ".in"  # the build makes x.h of x.h.in
 
 

@@ -20,9 +20,9 @@ struct SamplingParams {
   float top_p = 1.0f;        // (0, 1]
   float min_p = 0.0f;        // [0, 1]
   // Over the generated tokens only, as SGLang has it.
-  float frequency_penalty = 0.0f;   // [-2, 2]
-  float presence_penalty = 0.0f;    // [-2, 2]
-  float repetition_penalty = 1.0f;  // (0, 2]
+  float frequency_penalty = 0.0f;                     // [-2, 2]
+  float presence_penalty = 0.0f;                      // [-2, 2]
+  float repetition_penalty = 1.0f;                    // (0, 2]
   std::vector<std::pair<TokenId, float>> logit_bias;  // at most kMaxLogitBias
   static constexpr size_t kMaxLogitBias = 4096;
 

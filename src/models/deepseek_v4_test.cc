@@ -2,6 +2,7 @@
 // (tests/golden/deepseek_v4), and of the published formulas in float64 (tests/golden/deepseek_v41).
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -213,8 +214,8 @@ TEST_P(DeepseekConfig, ABadFieldIsNamed) {
     auto config = nlohmann::json::parse(file);
     auto& fields = config.contains("text_config") ? config["text_config"] : config;
     fields[GetParam().field] = nlohmann::json::parse(GetParam().value);
-    const std::filesystem::path folder =
-        std::filesystem::path(::testing::TempDir()) / "deepseek_config";
+    const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) /
+                                         ("deepseek_config_" + std::to_string(::getpid()));
     std::filesystem::create_directories(folder);
     std::ofstream(folder / "config.json") << config.dump();
     const auto checkpoint = weights::Checkpoint::OpenConfig(folder).value();

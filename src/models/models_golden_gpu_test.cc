@@ -18,8 +18,8 @@ const std::filesystem::path kGolden = "tests/golden/dense";
 
 // fp32 sums in another order; see models_golden_test.cc.
 constexpr float kExactTolerance = 1e-4f;
-// Logits are of order 1; activations, keys and values are rounded to 8 bits of mantissa, which moves
-// them by 0.15 at most here.
+// Logits are of order 1; activations, keys and values are rounded to 8 bits of mantissa, which
+// moves them by 0.15 at most here.
 constexpr float kFastTolerance = 0.25f;
 
 class GpuGolden : public ::testing::TestWithParam<std::string> {

@@ -150,7 +150,7 @@ def test_structural_tags_constrain_what_follows_their_trigger(http: httpx.Client
         },
     }
     text = chat(http, PROSE, response_format=tag, max_tokens=200)["choices"][0]["message"]["content"]
-    inner = re.fullmatch(r"call: <f>(.*)</f>", text, re.S)
+    inner = re.fullmatch(r"call: <f>(.*)</f>", text, re.DOTALL)
     assert inner, text
     jsonschema.validate(json.loads(inner[1]), PERSON)
 

@@ -21,9 +21,9 @@ def main():
     folder, out, command = sys.argv[1:]
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     report = {
-        "hardware": subprocess.run(query, capture_output=True, text=True).stdout.strip().splitlines(),
+        "hardware": subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip().splitlines(),
         "cpus": os.cpu_count(),
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "command": command,
         "note": "dummy weights, random token ids, greedy; clocks not locked",
     }

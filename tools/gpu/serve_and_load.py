@@ -89,7 +89,7 @@ def main():
             run = subprocess.run(
                 [*bench, "--num-prompts", str(requests), "--max-concurrency", str(clients), "--random-input-len", str(args.input_len),
                  "--random-output-len", str(out), "--random-range-ratio", "1.0", "--warmup-requests", "2"],
-                capture_output=True, text=True)
+                capture_output=True, text=True, check=False)
             if run.returncode != 0:
                 sys.exit(f"serve_and_load: bench serve: {run.stderr}")
             figures = json.loads(run.stdout.strip().splitlines()[-1])

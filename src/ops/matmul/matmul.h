@@ -101,8 +101,8 @@ struct MatmulArgs {
 // Scratch for quantised activations comes from `workspace` and is given back before it returns.
 void Matmul(Stream stream, Workspace& workspace, const MatmulArgs& args);
 
-// Upper bound of what Matmul takes from the workspace for T rows of K features, bytes, on any device
-// that this build knows.
+// Upper bound of what Matmul takes from the workspace for T rows of K features, bytes, on any
+// device that this build knows.
 int64_t MatmulWorkspaceBytes(int64_t t, int64_t k);
 
 // How the whole matrix wants its activations quantised: nothing on the CPU, and where it is not

@@ -41,12 +41,12 @@ TEST_P(BuiltInTemplateTest, RendersTheVendorsPromptsByteForByte) {
   EXPECT_EQ(num_cases, 80);
 }
 
-INSTANTIATE_TEST_SUITE_P(Deepseek, BuiltInTemplateTest,
-                         ::testing::Values(std::pair{"DeepseekV32ForCausalLM", "deepseek_v32.jsonl"},
-                                           std::pair{"DeepseekV4ForCausalLM", "deepseek_v4.jsonl"},
-                                           std::pair{"DeepseekV41ForCausalLM",
-                                                     "deepseek_v41.jsonl"}),
-                         [](const auto& test) { return std::string(test.param.first); });
+INSTANTIATE_TEST_SUITE_P(
+    Deepseek, BuiltInTemplateTest,
+    ::testing::Values(std::pair{"DeepseekV32ForCausalLM", "deepseek_v32.jsonl"},
+                      std::pair{"DeepseekV4ForCausalLM", "deepseek_v4.jsonl"},
+                      std::pair{"DeepseekV41ForCausalLM", "deepseek_v41.jsonl"}),
+    [](const auto& test) { return std::string(test.param.first); });
 
 TEST(BuiltInTemplate, OtherArchitecturesHaveNone) {
   EXPECT_TRUE(BuiltInTemplate("LlamaForCausalLM").empty());

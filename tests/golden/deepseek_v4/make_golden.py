@@ -33,7 +33,7 @@ from safetensors.torch import save_file
 from transformers.models.deepseek_v4 import modeling_deepseek_v4
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from byte_tokenizer import write_tokenizer  # noqa: E402
+from byte_tokenizer import write_tokenizer
 
 VOCAB = 256
 PROMPT_TOKENS = 300

@@ -28,7 +28,7 @@ from reference import Reference
 from safetensors.torch import save_file
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from byte_tokenizer import write_tokenizer  # noqa: E402
+from byte_tokenizer import write_tokenizer
 
 VOCAB = 320
 PROMPT_VOCAB = 256
