@@ -13,11 +13,12 @@ BEGIN, END = "<!-- h200-table: tools/gpu/readme_table.py -->", "<!-- /h200-table
 
 # SGLang 0.5.17 on a card of this kind, measured on another day with the same shapes and lengths.
 SGLANG = {
-    ("decode", 1, 1024): "5.87",
-    ("decode", 64, 1024): "8.9–9.2",
+    ("decode", 1, 1024): "5.87 (server 5.1)",
+    ("decode", 64, 1024): "8.9–9.2 (server 8.24)",
     ("decode", 256, 1024): "19.6–19.9",
     ("decode", 1, 8192): "6.1",
     ("decode", 32, 8192): "14.7–15.0",
+    ("decode", 64, 8192): "server 23.1",
     ("prefill", 1024): "24.0",
     ("prefill", 8192): "206.5",
     ("start",): "52–78",
@@ -27,7 +28,7 @@ SGLANG = {
     ("clients", "llama-3.1-8b"): "6,187",
     ("itl", "qwen3-8b"): "9.7 / 1,490",
     ("itl", "llama-3.1-8b"): "9.2 / 953",
-    ("offline", "bf16"): "11,188",
+    ("offline", "bf16"): "11,188 (1,000 requests)",
 }
 NAMES = {"qwen3-8b": "Qwen3-8B bf16", "llama-3.1-8b": "Llama-3.1-8B fp8"}
 
