@@ -40,7 +40,7 @@ def test_a_body_that_is_no_json_object_is_refused(http, body):
 @pytest.mark.parametrize("depth", [50, 20_000])
 def test_b064_deep_nesting_is_bounded(http, depth):
     nest = "[" * depth + "]" * depth
-    tool = {"type": "function", "function": {"name": "f", "parameters": "NEST"}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "examples": "NEST"}}}
     bodies = [
         {**BODY, "unknown": "NEST"},
         {**BODY, "metadata": "NEST"},

@@ -139,7 +139,7 @@ def test_generate_gives_logprob_tuples(http):
         ({"text": ["a", "b"], "rid": ["x", "y", "z"]}, "rid"),
         ({"text": ["a", "b"], "rid": ["x", "x"]}, "rid"),
         ({"text": "a", "rid": ""}, "rid"),
-        ({"text": "a", "sampling_params": {"regex": "a+"}}, "sampling_params.regex"),
+        ({"text": "a", "sampling_params": {"regex": "a("}}, "sampling_params.regex"),
     ],
 )
 def test_generate_names_the_field_at_fault(http, fields, param):
