@@ -147,6 +147,7 @@ Status RunGateway(const GatewayFlags& flags, const Reread& reread) {
   RaiseDescriptorLimit();
   StopSignals signals({SIGHUP, SIGUSR2});
   ASSIGN_OR_RETURN(gateway::GatewayOptions options, ResolveGatewayOptions(flags));
+  options.router.health.assume_up = std::getenv(kPredecessorVariable) != nullptr;
   ASSIGN_OR_RETURN(const auto workers, WorkersOfFlags(flags));
   const SteadyClock clock;
   obs::Registry registry;

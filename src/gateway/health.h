@@ -21,11 +21,15 @@ class Health {
     // While a worker is pending or down it is looked at this often.
     int64_t recovery_interval_ns = 1'000'000'000;
     int64_t slow_start_ns = 10'000'000'000;
+    // Workers begin up, at full weight: a predecessor that served them hands over its connections
+    // before they have been looked at.
+    bool assume_up = false;
   };
   enum class State : uint8_t { kPending, kUp, kDown };
   static constexpr double kFirstWeight = 0.1;
 
-  explicit Health(const Options& options) : options_(options) {}
+  explicit Health(const Options& options)
+      : options_(options), state_(options.assume_up ? State::kUp : State::kPending) {}
 
   void OnProbe(bool good, int64_t now_ns);
   // The kernel says that nobody listens: no need to ask twice.
@@ -40,10 +44,10 @@ class Health {
   void Rise(int64_t now_ns);
 
   Options options_;
-  State state_ = State::kPending;
+  State state_;
   int bad_ = 0;   // in a row
   int good_ = 0;  // in a row
-  int64_t up_since_ns_ = 0;
+  int64_t up_since_ns_ = INT64_MIN / 2;
   int64_t next_probe_ns_ = 0;
 };
 
