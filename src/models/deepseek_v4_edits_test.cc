@@ -2,6 +2,7 @@
 // stands for a mistake in the code, and moves them far beyond the tolerance of the golden test.
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -92,7 +93,8 @@ const EditCase kEdits[] = {
 class DeepseekV4Edits : public ::testing::TestWithParam<EditCase> {};
 
 std::filesystem::path Folder() {
-  return std::filesystem::path(::testing::TempDir()) / "deepseek_v4_edits";
+  return std::filesystem::path(::testing::TempDir()) /
+         ("deepseek_v4_edits_" + std::to_string(::getpid()));
 }
 
 std::vector<float> Logits(const weights::Checkpoint& checkpoint,
