@@ -23,6 +23,9 @@ struct ForwardBatch {
   // [L, V], f32. On the CPU one buffer serves all ranks: each writes its slice of the vocabulary,
   // and the caller's barrier makes the whole visible.
   float* logits = nullptr;
+
+  // [T, F] f32, F = Model::feature_width(), this rank's own; null: nobody reads them.
+  float* features = nullptr;
 };
 
 }  // namespace hayate::models

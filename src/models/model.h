@@ -4,6 +4,7 @@
 // a ForwardBatch comes in, logits go out.
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -47,6 +48,18 @@ class Model {
   virtual const CacheLayout& cache_layout() const = 0;
   // Bytes of one page of a group on this rank, the stride of its pool; 0 for a rank without heads.
   virtual int64_t page_bytes(int group) const = 0;
+  // The most drafts that rows may end in: what the model's states can take back. Without a state
+  // group any number: entries of refused tokens lie behind the sequence's end and are written
+  // again.
+  virtual int32_t max_drafts() const {
+    for (const CacheGroup& group : cache_layout().groups) {
+      if (group.kind == CacheKind::kState) return 0;
+    }
+    return std::numeric_limits<int32_t>::max();
+  }
+  // F, what a forward pass leaves of each token for the drafter that the model was loaded with; 0:
+  // nothing. Equal on every rank.
+  virtual int64_t feature_width() const { return 0; }
   // How the layers of a group attend on this rank, for whoever plans their steps; the bounds of a
   // step are the planner's. A shape that CanPlan refuses: the layers want no plan.
   virtual ops::AttentionPlanShape attention_shape(int) const { return {}; }

@@ -15,6 +15,15 @@
 
 namespace hayate::models {
 
+// Who guesses tokens ahead: they differ in where their weights lie and in what they want to know of
+// the target model.
+enum class DraftKind : uint8_t {
+  kNone,
+  kNextN,       // the MTP layers of the target's own checkpoint
+  kDspark,      // the DSpark stages of the target's own checkpoint
+  kStandalone,  // a model of its own with the target's vocabulary; wants no features
+};
+
 struct LoadOptions {
   int rank = 0;
   int num_ranks = 1;
@@ -26,6 +35,11 @@ struct LoadOptions {
   ops::LatentForm latent_form = ops::LatentForm::kAbsorbed;
   int32_t page_tokens = 32;  // [1, 1024]
   int32_t max_context = 0;   // 0: what the checkpoint promises
+  // Rows may end in so many drafts, any of which may be refused: the next row of their sequence
+  // begins anew behind the last token that stands. States and rings must be able to take them back.
+  int32_t max_drafts = 0;
+  // Whose features (Model::feature_width) a forward pass leaves.
+  DraftKind draft = DraftKind::kNone;
   // Called on this rank's thread after each layer: bytes of the checkpoint read so far and in all,
   // both for this rank's share. May be empty.
   std::function<void(int64_t done, int64_t total)> progress;
