@@ -12,6 +12,7 @@ void AddBench(CLI::App& root, Command& chosen) {
   AddBenchStep(*bench, chosen);
   AddBenchOffline(*bench, chosen);
   AddBenchOps(*bench, chosen);
+  AddBenchAllReduce(*bench, chosen);
   AddBenchGateway(*bench, chosen);
 }
 

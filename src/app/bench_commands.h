@@ -5,6 +5,7 @@
 
 namespace hayate::app {
 
+void AddBenchAllReduce(CLI::App& bench, Command& chosen);
 void AddBenchGateway(CLI::App& bench, Command& chosen);
 void AddBenchOffline(CLI::App& bench, Command& chosen);
 void AddBenchOps(CLI::App& bench, Command& chosen);

@@ -7,6 +7,7 @@
 #include "app/bench_commands.h"
 #include "app/machine.h"
 #include "base/error.h"
+#include "bench/gpu_cases.h"
 #include "bench/op_timing.h"
 
 namespace hayate::app {
@@ -14,13 +15,21 @@ namespace {
 
 struct BenchOpsOptions {
   std::string filter;
+  std::string device = "auto";
   bench::OpTiming timing;
   bool list = false;
   bool json = false;
 };
 
 Status BenchOps(const BenchOpsOptions& options) {
-  const auto specs = bench::FilterOpSpecs(bench::AllOpSpecs(), options.filter);
+  const bool gpu = options.device == "cuda" || (options.device == "auto" && CountCudaDevices() > 0);
+  std::string device = CpuName() + " (" + ToString(DetectCpuFeatures()) + ")";
+  if (gpu) {
+    ASSIGN_OR_RETURN(const auto opened, MakeCudaDevice({}));
+    device = opened->name();
+  }
+  const auto specs =
+      bench::FilterOpSpecs(gpu ? bench::GpuOpSpecs() : bench::AllOpSpecs(), options.filter);
   if (specs.empty()) {
     return Error(ErrorCode::kNotFound, "no operator has '{}' in its name; --list shows all",
                  options.filter);
@@ -29,28 +38,32 @@ Status BenchOps(const BenchOpsOptions& options) {
     for (const bench::OpSpec& spec : specs) fmt::print("{}\n", spec.name);
     return OkStatus();
   }
-  const bench::Roofline roofline = bench::MeasureRoofline(DetectCpuFeatures());
-  if (!options.json) fmt::print("{}", bench::RenderOpHeader(roofline));
+  const bench::Roofline roofline =
+      gpu ? bench::MeasureGpuRoofline() : bench::MeasureRoofline(DetectCpuFeatures());
+  if (!options.json) {
+    fmt::print("{}", bench::RenderOpHeader(roofline, gpu ? device : "one core"));
+  }
   std::vector<bench::OpResult> results;
   for (const bench::OpSpec& spec : specs) {
     results.push_back(bench::TimeOp(spec, roofline, options.timing));
     if (!options.json) fmt::print("{}", bench::RenderOpLine(results.back()));
     std::fflush(stdout);
   }
-  if (options.json) {
-    const std::string device = CpuName() + " (" + ToString(DetectCpuFeatures()) + ")";
-    fmt::print("{}\n", bench::ToJson(roofline, device, results));
-  }
+  if (options.json) fmt::print("{}\n", bench::ToJson(roofline, device, results));
   return OkStatus();
 }
 
 }  // namespace
 
 void AddBenchOps(CLI::App& bench, Command& chosen) {
-  CLI::App* command =
-      bench.add_subcommand("ops", "Time single operators on one core, against its roofline");
+  CLI::App* command = bench.add_subcommand(
+      "ops", "Time single operators on one core or one GPU, against its roofline");
   auto options = std::make_shared<BenchOpsOptions>();
   command->add_option("--filter", options->filter, "only operators with this in their name");
+  command
+      ->add_option("--device", options->device, "cpu or cuda; auto takes cuda where there is one")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
   command->add_option("--rounds", options->timing.rounds, "the median of so many")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();

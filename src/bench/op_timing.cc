@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/json_writer.h"
 #include "bench/op_cases.h"
@@ -20,8 +21,56 @@ double Peak(OpArithmetic arithmetic, const Roofline& roofline) {
       return roofline.bf16_gflop_per_s;
     case OpArithmetic::kInt8:
       return roofline.int8_gop_per_s;
+    case OpArithmetic::kFp8:
+      return roofline.fp8_gflop_per_s;
   }
   return 0.0;
+}
+
+// Of a call that computes on this thread, for each round.
+std::vector<double> CallSeconds(const OpCase& op, const OpTiming& timing) {
+  const SteadyClock clock;
+  op.run();
+  std::vector<double> seconds;
+  for (int round = 0; round < timing.rounds; ++round) {
+    int64_t calls = 0;
+    double elapsed_s = 0.0;
+    const int64_t begin_ns = clock.NowNs();
+    // The clock is read after 1, 2, 4, … calls, so that it costs short operators nothing.
+    for (int64_t next = 1; elapsed_s < timing.round_s; next *= 2) {
+      for (; calls < next; ++calls) op.run();
+      elapsed_s = static_cast<double>(clock.NowNs() - begin_ns) * 1e-9;
+    }
+    seconds.push_back(elapsed_s / static_cast<double>(calls));
+  }
+  return seconds;
+}
+
+// Of a call whose launches are replayed from a graph, for each round.
+std::vector<double> LaunchSeconds(const OpCase& op, const OpTiming& timing) {
+  constexpr int kCalls = 64;  // of a graph: what lies between two graphs hardly counts
+  const SteadyClock clock;
+  Device& device = *op.stream.device;
+  const Event done = device.NewEvent();
+  op.run();  // what is set up at its first use
+  device.BeginCapture(op.stream);
+  for (int i = 0; i < kCalls; ++i) op.run();
+  const Graph graph = device.EndCapture(op.stream);
+  const auto replay_s = [&](int replays) {
+    const int64_t begin_ns = clock.NowNs();
+    for (int i = 0; i < replays; ++i) device.Launch(graph, op.stream);
+    device.Record(done, op.stream);
+    device.Synchronize(done);
+    return static_cast<double>(clock.NowNs() - begin_ns) * 1e-9;
+  };
+  replay_s(1);
+  const int replays = 1 + static_cast<int>(std::min(timing.round_s / replay_s(1), 1e4));
+  std::vector<double> seconds;
+  for (int round = 0; round < timing.rounds; ++round) {
+    seconds.push_back(replay_s(replays) / (double{kCalls} * replays));
+  }
+  CHECK(device.status().ok()) << device.status().message();
+  return seconds;
 }
 
 std::string_view BoundName(OpResult::Bound bound) {
@@ -55,20 +104,8 @@ RooflineTime BestTime(const OpCase& op, const Roofline& roofline) {
 
 OpResult TimeOp(const OpSpec& spec, const Roofline& roofline, const OpTiming& timing) {
   const OpCase op = spec.make();
-  const SteadyClock clock;
-  op.run();
-  std::vector<double> seconds;
-  for (int round = 0; round < timing.rounds; ++round) {
-    int64_t calls = 0;
-    double elapsed_s = 0.0;
-    const int64_t begin_ns = clock.NowNs();
-    // The clock is read after 1, 2, 4, … calls, so that it costs short operators nothing.
-    for (int64_t next = 1; elapsed_s < timing.round_s; next *= 2) {
-      for (; calls < next; ++calls) op.run();
-      elapsed_s = static_cast<double>(clock.NowNs() - begin_ns) * 1e-9;
-    }
-    seconds.push_back(elapsed_s / static_cast<double>(calls));
-  }
+  std::vector<double> seconds =
+      op.stream.device == nullptr ? CallSeconds(op, timing) : LaunchSeconds(op, timing);
   const double median_s = Summarize(std::move(seconds)).median;
   OpResult result;
   result.name = spec.name;
@@ -81,8 +118,8 @@ OpResult TimeOp(const OpSpec& spec, const Roofline& roofline, const OpTiming& ti
   return result;
 }
 
-std::string RenderOpHeader(const Roofline& roofline) {
-  std::string out = fmt::format("one core: reads {:.1f} GB/s, fp32 {:.0f} GFLOP/s",
+std::string RenderOpHeader(const Roofline& roofline, std::string_view device) {
+  std::string out = fmt::format("{}: reads {:.1f} GB/s, fp32 {:.0f} GFLOP/s", device,
                                 roofline.read_gb_per_s, roofline.fp32_gflop_per_s);
   if (roofline.bf16_gflop_per_s > 0.0) {
     out += fmt::format(", bf16 {:.0f} GFLOP/s", roofline.bf16_gflop_per_s);
@@ -90,14 +127,17 @@ std::string RenderOpHeader(const Roofline& roofline) {
   if (roofline.int8_gop_per_s > 0.0) {
     out += fmt::format(", int8 {:.0f} GOP/s", roofline.int8_gop_per_s);
   }
-  return out + fmt::format("\n{:<44} {:>11} {:>8} {:>9} {:>9} {}\n", "operator", "us", "GB/s",
+  if (roofline.fp8_gflop_per_s > 0.0) {
+    out += fmt::format(", fp8 {:.0f} GFLOP/s", roofline.fp8_gflop_per_s);
+  }
+  return out + fmt::format("\n{:<56} {:>11} {:>8} {:>9} {:>9} {}\n", "operator", "us", "GB/s",
                            "GFLOP/s", "roofline", "bound");
 }
 
 std::string RenderOpLine(const OpResult& result) {
   const std::string share =
       result.roofline_share ? fmt::format("{:.0f} %", *result.roofline_share * 100.0) : "-";
-  return fmt::format("{:<44} {:>11.2f} {:>8.2f} {:>9.1f} {:>9} {}\n", result.name, result.us,
+  return fmt::format("{:<56} {:>11.2f} {:>8.2f} {:>9.1f} {:>9} {}\n", result.name, result.us,
                      result.gb_per_s, result.gflop_per_s, share,
                      result.roofline_share ? BoundName(result.bound) : "cache");
 }
@@ -112,6 +152,7 @@ std::string ToJson(const Roofline& roofline, const std::string& device,
   json.Field("fp32_gflop_per_s", roofline.fp32_gflop_per_s);
   json.Field("bf16_gflop_per_s", roofline.bf16_gflop_per_s);
   json.Field("int8_gop_per_s", roofline.int8_gop_per_s);
+  json.Field("fp8_gflop_per_s", roofline.fp8_gflop_per_s);
   json.Key("operators");
   json.BeginArray();
   for (const OpResult& result : results) {

@@ -1,6 +1,6 @@
 #pragma once
-// Times operators one by one on the calling thread, as one rank runs them, and says how much of the
-// core's measured roofline each reaches.
+// Times operators one by one, as one rank runs them, and says how much of the roofline of the core
+// or the GPU each reaches. A GPU's calls are recorded in a graph and replayed, as those of a step.
 
 #include <cstdint>
 #include <functional>
@@ -11,10 +11,11 @@
 #include <vector>
 
 #include "bench/roofline.h"
+#include "tensor/device.h"
 
 namespace hayate::bench {
 
-enum class OpArithmetic { kFp32, kBf16, kInt8 };
+enum class OpArithmetic { kFp32, kBf16, kInt8, kFp8 };
 
 // One operator at one shape, with its operands.
 struct OpCase {
@@ -24,6 +25,7 @@ struct OpCase {
   double cold_bytes = 0.0;
   double flop = 0.0;
   OpArithmetic arithmetic = OpArithmetic::kFp32;
+  Stream stream;  // where a GPU's run() queues its launches; no device: it computes in the call
 };
 
 struct OpSpec {
@@ -31,7 +33,7 @@ struct OpSpec {
   std::function<OpCase()> make;
 };
 
-// Every case of this machine's operators, in the order of a report.
+// Every case of the CPU's operators, in the order of a report.
 std::vector<OpSpec> AllOpSpecs();
 // Those whose name contains `filter`, or all when it is empty.
 std::vector<OpSpec> FilterOpSpecs(std::vector<OpSpec> specs, std::string_view filter);
@@ -61,7 +63,8 @@ struct RooflineTime {
 };
 RooflineTime BestTime(const OpCase& op, const Roofline& roofline);
 
-std::string RenderOpHeader(const Roofline& roofline);
+// `device`: "one core", or the name of a GPU.
+std::string RenderOpHeader(const Roofline& roofline, std::string_view device);
 std::string RenderOpLine(const OpResult& result);
 std::string ToJson(const Roofline& roofline, const std::string& device,
                    std::span<const OpResult> results);

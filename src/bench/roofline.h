@@ -1,5 +1,5 @@
 #pragma once
-// What one core can do at most, measured: the rates that operators are held against.
+// What one core (measured) or one GPU can do at most: the rates that operators are held against.
 
 #include <cstdint>
 
@@ -12,6 +12,7 @@ struct Roofline {
   double fp32_gflop_per_s = 0.0;  // multiply-adds count as two, here and below
   double bf16_gflop_per_s = 0.0;  // products of bf16, sums in fp32; 0: the CPU has none
   double int8_gop_per_s = 0.0;    // products of 8 bits, sums in 32; 0: the CPU has none
+  double fp8_gflop_per_s = 0.0;   // products of fp8, sums in fp32; 0: a CPU
 };
 
 // Takes about a second on the calling thread.
