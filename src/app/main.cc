@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "app/commands.h"
+#include "base/check.h"
 #include "base/log.h"
 
 namespace {
@@ -54,6 +55,8 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return ReportUsage(root, error);
   }
+  // Logs go to stderr: a command's answer on stdout may be JSON.
+  CHECK(hayate::SetLogLevel("info").ok());
   const hayate::Status status = chosen();
   if (!status.ok()) {
     fmt::print(stderr, "hayate: {}\n", status.message());

@@ -25,8 +25,8 @@ struct Rank {
   std::unique_ptr<comm::Group> group;
 };
 
-Result<Rank> OpenRank(int index, size_t bytes) {
-  Rank rank;
+// On the rank's thread, which the device becomes current on.
+Status OpenRank(Rank& rank, int index, size_t bytes) {
   ASSIGN_OR_RETURN(rank.device, MakeCudaDevice({.index = index, .memory_fraction = 0.1}));
   rank.stream = rank.device->NewStream();
   ASSIGN_OR_RETURN(rank.data, Buffer::Allocate(*rank.device, bytes));
@@ -34,7 +34,16 @@ Result<Rank> OpenRank(int index, size_t bytes) {
   const std::vector<std::byte> zeros(bytes, std::byte{0});
   rank.device->Upload(rank.data.data(), zeros.data(), bytes);
   rank.device->FinishLoading();
-  return rank;
+  return rank.device->status();
+}
+
+// On the last rank's thread once all have opened their devices.
+Status JoinRanks(std::span<Rank> ranks) {
+  std::vector<Device*> devices;
+  for (const Rank& rank : ranks) devices.push_back(rank.device.get());
+  ASSIGN_OR_RETURN(auto groups, comm::MakePeerGroup(devices));
+  for (size_t r = 0; r < ranks.size(); ++r) ranks[r].group = std::move(groups[r]);
+  return OkStatus();
 }
 
 // One rank's part. Ranks meet on the host before each round, so that none is measured waiting for
@@ -64,35 +73,42 @@ std::vector<double> RoundSeconds(Rank& rank, int64_t bytes, std::barrier<>& meet
 }  // namespace
 
 Result<std::vector<AllReduceResult>> TimeAllReduces(int num_ranks, std::span<const int64_t> sizes) {
-  const int64_t largest = *std::max_element(sizes.begin(), sizes.end());
-  std::vector<Rank> ranks;
-  std::vector<Device*> devices;
-  for (int r = 0; r < num_ranks; ++r) {
-    ASSIGN_OR_RETURN(Rank rank, OpenRank(r, static_cast<size_t>(largest)));
-    devices.push_back(rank.device.get());
-    ranks.push_back(std::move(rank));
-  }
-  ASSIGN_OR_RETURN(auto groups, comm::MakePeerGroup(devices));
-  for (size_t r = 0; r < ranks.size(); ++r) ranks[r].group = std::move(groups[r]);
-
-  std::vector<AllReduceResult> results;
-  for (const int64_t bytes : sizes) {
-    std::barrier<> meeting(num_ranks);
-    std::vector<double> medians(ranks.size());
-    {
-      std::vector<std::jthread> threads;
-      for (size_t r = 0; r < ranks.size(); ++r) {
-        threads.emplace_back(
-            [&, r] { medians[r] = Summarize(RoundSeconds(ranks[r], bytes, meeting)).median; });
-      }
+  const auto largest = static_cast<size_t>(*std::max_element(sizes.begin(), sizes.end()));
+  std::vector<Rank> ranks(static_cast<size_t>(num_ranks));
+  std::vector<Status> statuses(ranks.size());
+  std::vector<std::vector<double>> medians(ranks.size());  // by rank and size
+  Status joined;
+  const auto join = [&]() noexcept {
+    for (const Status& status : statuses) joined = joined.ok() ? status : joined;
+    if (joined.ok()) joined = JoinRanks(ranks);
+  };
+  std::barrier opened(num_ranks, join);
+  std::barrier<> meeting(num_ranks);
+  {
+    std::vector<std::jthread> threads;
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      threads.emplace_back([&, r] {
+        statuses[r] = OpenRank(ranks[r], static_cast<int>(r), largest);
+        opened.arrive_and_wait();
+        if (!joined.ok()) return;
+        for (const int64_t bytes : sizes) {
+          medians[r].push_back(Summarize(RoundSeconds(ranks[r], bytes, meeting)).median);
+        }
+        statuses[r] = ranks[r].device->status();
+      });
     }
-    results.push_back({bytes, *std::max_element(medians.begin(), medians.end()) * 1e6});
   }
-  Status failure;
-  for (const Rank& rank : ranks) failure = failure.ok() ? rank.device->status() : failure;
+  for (const Status& status : statuses) joined = joined.ok() ? status : joined;
   // The groups first: their memory lies on all devices.
   for (Rank& rank : ranks) rank.group.reset();
-  if (!failure.ok()) return failure;
+  if (!joined.ok()) return joined;
+
+  std::vector<AllReduceResult> results;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    double slowest = 0.0;
+    for (const std::vector<double>& of_rank : medians) slowest = std::max(slowest, of_rank[i]);
+    results.push_back({sizes[i], slowest * 1e6});
+  }
   return results;
 }
 

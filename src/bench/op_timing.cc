@@ -48,26 +48,32 @@ std::vector<double> CallSeconds(const OpCase& op, const OpTiming& timing) {
 
 // Of a call whose launches are replayed from a graph, for each round.
 std::vector<double> LaunchSeconds(const OpCase& op, const OpTiming& timing) {
-  constexpr int kCalls = 64;  // of a graph: what lies between two graphs hardly counts
   const SteadyClock clock;
   Device& device = *op.stream.device;
   const Event done = device.NewEvent();
-  op.run();  // what is set up at its first use
-  device.BeginCapture(op.stream);
-  for (int i = 0; i < kCalls; ++i) op.run();
-  const Graph graph = device.EndCapture(op.stream);
-  const auto replay_s = [&](int replays) {
+  const auto seconds_of = [&](const std::function<void()>& queue) {
     const int64_t begin_ns = clock.NowNs();
-    for (int i = 0; i < replays; ++i) device.Launch(graph, op.stream);
+    queue();
     device.Record(done, op.stream);
     device.Synchronize(done);
     return static_cast<double>(clock.NowNs() - begin_ns) * 1e-9;
   };
-  replay_s(1);
-  const int replays = 1 + static_cast<int>(std::min(timing.round_s / replay_s(1), 1e4));
+  op.run();  // what is set up at its first use
+  // Short calls in numbers, so that what lies between two graphs hardly counts.
+  constexpr double kGraphSeconds = 0.004;
+  const int calls = static_cast<int>(std::clamp(kGraphSeconds / seconds_of(op.run), 4.0, 64.0));
+  device.BeginCapture(op.stream);
+  for (int i = 0; i < calls; ++i) op.run();
+  const Graph graph = device.EndCapture(op.stream);
+  const auto replay = [&] { device.Launch(graph, op.stream); };
+  seconds_of(replay);
+  const int replays = 1 + static_cast<int>(std::min(timing.round_s / seconds_of(replay), 1e4));
   std::vector<double> seconds;
   for (int round = 0; round < timing.rounds; ++round) {
-    seconds.push_back(replay_s(replays) / (double{kCalls} * replays));
+    const double elapsed_s = seconds_of([&] {
+      for (int i = 0; i < replays; ++i) replay();
+    });
+    seconds.push_back(elapsed_s / (double{1} * calls * replays));
   }
   CHECK(device.status().ok()) << device.status().message();
   return seconds;

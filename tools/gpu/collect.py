@@ -27,12 +27,13 @@ def main():
         "command": command,
         "note": "dummy weights, random token ids, greedy; clocks not locked",
     }
-    for part in ["step", "online", "offline"]:
+    for part in ["step", "online", "offline", "tp2"]:
         report[part] = lines(os.path.join(folder, f"{part}.jsonl"))
-    serve = os.path.join(folder, "serve.json")
-    if os.path.exists(serve):
-        with open(serve) as file:
-            report["serve"] = json.load(file)
+    for part in ["serve", "ops", "peer_ops", "all_reduce", "peer_all_reduce"]:
+        path = os.path.join(folder, f"{part}.json")
+        if os.path.exists(path):
+            with open(path) as file:
+                report[part] = json.load(file)
     with open(out, "w") as file:
         json.dump(report, file, indent=1)
         file.write("\n")
