@@ -30,7 +30,12 @@ SGLANG = {
     ("itl", "llama-3.1-8b"): "9.2 / 953",
     ("offline", "bf16"): "11,188 (1,000 requests)",
 }
-NAMES = {"qwen3-8b": "Qwen3-8B bf16", "llama-3.1-8b": "Llama-3.1-8B fp8"}
+NAMES = {
+    "qwen3-8b": "Qwen3-8B bf16",
+    "llama-3.1-8b": "Llama-3.1-8B fp8",
+    "qwen3-32b": "Qwen3-32B bf16",
+    "llama-3.3-70b": "Llama-3.3-70B fp8",
+}
 
 
 def rows(report):
@@ -40,7 +45,8 @@ def rows(report):
         else:
             what = f"decode step, batch {step['batch']}, context {step['context']:,}, ms"
             key = ("decode", step["batch"], step["context"])
-        yield f"{NAMES[step['model']]}: {what}", f"{step['step_ms']:.2f}", SGLANG.get(key, "")
+        peer = SGLANG.get(key, "") if step["model"] == "qwen3-8b" else ""
+        yield f"{NAMES[step['model']]}: {what}", f"{step['step_ms']:.2f}", peer
     for line in report.get("online", []):
         name = NAMES[line["model"]]
         if line["what"] == "start":
