@@ -7,6 +7,7 @@
 
 #include "base/align.h"
 #include "base/bounded_queue.h"
+#include "base/constant_time.h"
 #include "base/error.h"
 #include "base/json_writer.h"
 #include "base/mapped_file.h"
@@ -96,6 +97,15 @@ TEST(MappedFile, ReadsBytesAndNamesMissingFiles) {
   EXPECT_EQ(ReadFile(path, 3).status().code(), ErrorCode::kPayloadTooLarge);
   std::filesystem::remove(path);
   EXPECT_EQ(MappedFile::Open(path).status().code(), ErrorCode::kNotFound);
+}
+
+TEST(ConstantTime, OnlyEqualSecretsAreEqual) {
+  EXPECT_TRUE(EqualConstantTime("secret", "secret"));
+  for (const char* sent : {"", "s", "secreT", "Secret", "secretsecret", "secrets"}) {
+    EXPECT_FALSE(EqualConstantTime(sent, "secret")) << sent;
+  }
+  EXPECT_FALSE(EqualConstantTime("", ""));
+  EXPECT_FALSE(EqualConstantTime("a", ""));
 }
 
 TEST(Align, RoundsUpAndDown) {
