@@ -1,8 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
+#include "obs/line_file.h"
 #include "obs/metrics.h"
 #include "obs/step_log.h"
 
@@ -103,6 +107,44 @@ TEST(StepLog, ReadersBesideTheWriterNeverSeeATornRecord) {
   }
   reader.join();
   EXPECT_EQ(log.num_steps(), appended);
+}
+
+TEST(LineFile, KeepsLinesOfManyThreadsWhole) {
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("hayate_line_file_test_" + std::to_string(::getpid()));
+  {
+    auto file = LineFile::Open(path.string());
+    ASSERT_TRUE(file.ok());
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < 500; ++i) (*file)->Add(std::string(40, static_cast<char>('a' + t)));
+      });
+    }
+    for (int i = 0; i < 10; ++i) (*file)->Flush();
+    for (auto& thread : threads) thread.join();
+  }
+  std::ifstream in(path);
+  int count = 0;
+  for (std::string line; std::getline(in, line); ++count) {
+    EXPECT_EQ(line, std::string(40, line[0]));
+  }
+  EXPECT_EQ(count, 2000);
+  std::filesystem::remove(path);
+}
+
+TEST(LineFile, DropsWhatNobodyFlushesAndNamesFilesThatCannotBeOpened) {
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("hayate_line_file_test_" + std::to_string(::getpid()));
+  const std::string line(1 << 20, 'x');
+  {
+    auto file = LineFile::Open(path.string());
+    ASSERT_TRUE(file.ok());
+    for (int i = 0; i < 10; ++i) (*file)->Add(line);
+  }
+  EXPECT_EQ(std::filesystem::file_size(path), 3 * (line.size() + 1));
+  std::filesystem::remove(path);
+  EXPECT_THAT(LineFile::Open("/no/such/folder/x").status().message(), HasSubstr("/no/such/folder"));
 }
 
 }  // namespace
