@@ -1,16 +1,14 @@
 #pragma once
-// One JSON line for each finished request. Lines gather in memory and are written by Flush(), so
-// that serving threads never wait for a disk; beyond kMaxPendingBytes lines are dropped and
-// counted.
+// One JSON line for each finished request.
 
 #include <cstdint>
-#include <cstdio>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/status.h"
+#include "obs/line_file.h"
 
 namespace hayate::gateway {
 
@@ -29,19 +27,13 @@ class AccessLog {
  public:
   // "-" is the standard output. kIo names the file.
   static Result<std::unique_ptr<AccessLog>> Open(const std::string& path);
-  ~AccessLog();
 
   void Add(const AccessRecord& record);  // any thread
-  void Flush();                          // one thread
+  void Flush() { lines_->Flush(); }      // one thread
 
  private:
-  explicit AccessLog(std::FILE* file) : file_(file) {}
-  static constexpr size_t kMaxPendingBytes = 4 << 20;
-
-  std::FILE* file_;
-  std::mutex mutex_;
-  std::string pending_;   // guarded by mutex_
-  uint64_t dropped_ = 0;  // guarded by mutex_
+  explicit AccessLog(std::unique_ptr<obs::LineFile> lines) : lines_(std::move(lines)) {}
+  std::unique_ptr<obs::LineFile> lines_;
 };
 
 }  // namespace hayate::gateway

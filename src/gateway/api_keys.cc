@@ -2,20 +2,12 @@
 
 #include <simdjson.h>
 
+#include "base/constant_time.h"
 #include "base/error.h"
 #include "http/message.h"
 
 namespace hayate::gateway {
 namespace {
-
-bool EqualConstantTime(std::string_view a, std::string_view b) {
-  if (b.empty()) return false;
-  unsigned difference = a.size() == b.size() ? 0 : 1;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i % b.size()]);
-  }
-  return difference == 0;
-}
 
 Status ReadLimit(simdjson::dom::object entry, const std::string& where, const char* field,
                  double& out) {
