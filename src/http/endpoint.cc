@@ -69,6 +69,13 @@ Result<Url> ParseUrl(std::string_view text) {
   return url;
 }
 
+bool IsLoopback(std::string_view address) {
+  constexpr std::string_view kMapped = "::ffff:";
+  if (address == "::1") return true;
+  if (address.starts_with(kMapped)) address.remove_prefix(kMapped.size());
+  return address.starts_with("127.");
+}
+
 Result<SocketAddress> Resolve(const Endpoint& endpoint) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;

@@ -33,6 +33,9 @@ struct SocketAddress {
   int family = 0;
 };
 
+// Whether a numeric address is this machine's own: 127.0.0.0/8, ::1, or the former as IPv6.
+bool IsLoopback(std::string_view address);
+
 // Blocks on the system's resolver, so never on an IoThread that serves. An address literal does not
 // block. kNotFound names the host.
 Result<SocketAddress> Resolve(const Endpoint& endpoint);

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "http/detail/connection.h"
 #include "http/detail/exchange.h"
+#include "http/detail/response_format.h"
 
 namespace hayate::http {
 
@@ -48,6 +49,14 @@ void ResponseWriter::End() {
   CHECK(exchange_->phase == Exchange::Phase::kStreaming) << "End outside a stream";
   exchange_->phase = Exchange::Phase::kFinished;
   if (exchange_->connection != nullptr) exchange_->connection->EndStream();
+}
+
+void ResponseWriter::AddField(std::string_view name, std::string_view value) {
+  AppendField(exchange_->fields, name, value);
+}
+
+void ResponseWriter::OnFinish(std::function<void(const Answered&)> callback) {
+  exchange_->on_finish = std::move(callback);
 }
 
 bool ResponseWriter::closed() const { return exchange_->closed; }

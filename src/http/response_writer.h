@@ -26,6 +26,13 @@ struct ResponseMeta {
   std::optional<uint64_t> content_length = {};
 };
 
+// How an exchange ended.
+struct Answered {
+  int status = 0;           // 0: the client went away before an answer began
+  uint64_t body_bytes = 0;  // as handed over, without framing
+  bool complete = false;    // false: the client went away, or the stream was cut
+};
+
 // Answers one request: either Send(), or BeginStream(), Write()…, End(). Owner: the IoThread of the
 // request; every call and the destructor happen there. May be kept after the handler returned and
 // after the client went away, when calls do nothing. Bytes leave together at the end of the loop's
@@ -49,6 +56,12 @@ class ResponseWriter {
   // Each call is one chunk on the wire.
   void Write(std::string_view bytes);
   void End();
+
+  // A field of whatever answer follows, errors included. Before the answer begins.
+  void AddField(std::string_view name, std::string_view value);
+  // Runs once when the answer is complete or the client is gone, whoever holds this object then;
+  // may run inside a call on it, so it must not touch it.
+  void OnFinish(std::function<void(const Answered&)> callback);
 
   // True once the client is gone: it closed or half-closed its side, took no bytes for
   // write_timeout, let more than max_pending_bytes pile up, or the server stopped.

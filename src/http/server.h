@@ -37,6 +37,8 @@ struct Request {
   // What follows `body`; only for bodies over ServerOptions::stream_body_bytes.
   std::optional<BodyStream> rest;
   std::optional<uint64_t> body_bytes;  // of the whole body, when known before its end
+  std::string_view peer;               // numeric address of the other end; empty: unknown
+  std::shared_ptr<void> context;       // the handler's own, for what it calls
   IoThread& thread;                    // the thread of this call; lives as long as the server
 };
 

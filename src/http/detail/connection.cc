@@ -24,6 +24,7 @@ Connection::~Connection() {
   if (exchange_ != nullptr) {
     exchange_->connection = nullptr;
     exchange_->closed = true;
+    TellFinished(*exchange_);
   }
   DropStreamedBody();
 }
@@ -86,6 +87,10 @@ void Connection::StartResponse(const ResponseMeta& meta, std::optional<uint64_t>
   }
   chunked_response_ = format.body == ResponseBody::kChunked;
   format.keep_alive = keep_alive_;
+  if (exchange_ != nullptr) {
+    format.fields = exchange_->fields;
+    exchange_->answered.status = meta.status;
+  }
   AppendResponseHead(output_.bytes(), meta, format, shard_.Date());
   NeedTurnEnd();
 }
@@ -93,6 +98,7 @@ void Connection::StartResponse(const ResponseMeta& meta, std::optional<uint64_t>
 void Connection::Send(const ResponseMeta& meta, std::string_view body) {
   StartResponse(meta, send_body_ ? body.size() : meta.content_length.value_or(body.size()));
   if (send_body_) output_.bytes().append(body);
+  if (send_body_ && exchange_ != nullptr) exchange_->answered.body_bytes = body.size();
   FinishResponse();
 }
 
@@ -106,6 +112,7 @@ void Connection::BeginStream(const ResponseMeta& meta) { StartResponse(meta, met
 
 void Connection::WriteStream(std::string_view bytes) {
   if (!send_body_ || bytes.empty()) return;
+  exchange_->answered.body_bytes += bytes.size();
   if (chunked_response_) {
     AppendChunk(output_.bytes(), bytes);
   } else {
@@ -134,6 +141,8 @@ void Connection::FinishResponse() {
   DropStreamedBody();
   if (exchange_ != nullptr) {
     exchange_->connection = nullptr;
+    exchange_->answered.complete = true;
+    TellFinished(*exchange_);
     exchange_.reset();
   }
   if (keep_alive_ && !shard_.draining()) {
@@ -240,6 +249,13 @@ void Connection::Abort() {
   exchange->connection = nullptr;
   exchange->closed = true;
   if (const auto on_close = std::exchange(exchange->on_close, nullptr)) on_close();
+  TellFinished(*exchange);
+}
+
+void Connection::TellFinished(Exchange& exchange) {
+  if (const auto on_finish = std::exchange(exchange.on_finish, nullptr)) {
+    on_finish(exchange.answered);
+  }
 }
 
 void Connection::Close() {

@@ -74,6 +74,7 @@ class Connection final : public Watcher {
   // Writing.
   void StartResponse(const ResponseMeta& meta, std::optional<uint64_t> length);
   void FinishResponse();
+  static void TellFinished(Exchange& exchange);
   void Flush();
   void BeginLinger();
   void NeedTurnEnd();
@@ -108,6 +109,7 @@ class Connection final : public Watcher {
   uint64_t body_taken_ = 0;      // decoded so far
   ChunkedDecoder decoder_;
   OutputBuffer output_;
+  std::string peer_;                       // the other end's address, once a request came
   std::shared_ptr<Exchange> exchange_;     // of the request in hand
   std::shared_ptr<BodyState> body_state_;  // while its body is still arriving
 };

@@ -176,11 +176,13 @@ void Connection::Dispatch() {
   body_.reserve(body_.size() + kBodyPadding);
   exchange_ = std::make_shared<Exchange>();
   exchange_->connection = this;
+  if (peer_.empty()) peer_ = socket_.PeerAddress();
   Request request{.method = head_.method,
                   .path = head_.path,
                   .query = head_.query,
                   .headers = HeaderView(head_.headers),
                   .body = std::move(body_),
+                  .peer = peer_,
                   .thread = shard_.thread()};
   if (head_.framing != BodyFraming::kChunked) request.body_bytes = head_.content_length;
   if (!BodyComplete()) {

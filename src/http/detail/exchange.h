@@ -3,9 +3,11 @@
 // loop thread.
 
 #include <functional>
+#include <string>
 #include <string_view>
 
 #include "base/status.h"
+#include "http/response_writer.h"
 
 namespace hayate::http {
 
@@ -19,6 +21,9 @@ struct Exchange {
   bool closed = false;  // the client went away first
   std::function<void()> on_close;
   std::function<void()> on_drained;
+  std::string fields;  // complete lines, for whatever answer follows
+  Answered answered;
+  std::function<void(const Answered&)> on_finish;
 };
 
 // What a Connection and the BodyStream of its current request share. Same owner.

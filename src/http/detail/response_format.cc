@@ -14,14 +14,14 @@ void AppendSanitised(std::string& out, std::string_view value) {
   for (char c : value) out.push_back(c == '\r' || c == '\n' || c == '\0' ? ' ' : c);
 }
 
+}  // namespace
+
 void AppendField(std::string& out, std::string_view name, std::string_view value) {
   AppendSanitised(out, name);
   out.append(": ");
   AppendSanitised(out, value);
   out.append("\r\n");
 }
-
-}  // namespace
 
 void AppendResponseHead(std::string& out, const ResponseMeta& meta, const ResponseFormat& format,
                         std::string_view date) {
@@ -45,6 +45,7 @@ void AppendResponseHead(std::string& out, const ResponseMeta& meta, const Respon
     out.append("Connection: keep-alive\r\n");
   }
   for (const Header& header : meta.headers) AppendField(out, header.name, header.value);
+  out.append(format.fields);
   out.append("\r\n");
 }
 

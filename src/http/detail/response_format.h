@@ -17,7 +17,11 @@ struct ResponseFormat {
   uint64_t content_length = 0;
   bool keep_alive = true;
   bool http_1_0_client = false;  // then keep-alive must be said
+  std::string_view fields = {};  // complete lines besides those of the meta
 };
+
+// "name: value" and CR LF; a line end inside either becomes a blank.
+void AppendField(std::string& out, std::string_view name, std::string_view value);
 
 // Appends status line, fields and the empty line. `date` as in "Sun, 06 Nov 1994 08:49:37 GMT".
 void AppendResponseHead(std::string& out, const ResponseMeta& meta, const ResponseFormat& format,

@@ -1,5 +1,6 @@
 #include "http/detail/socket.h"
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -126,6 +127,18 @@ uint16_t Socket::LocalPort() const {
     return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
   }
   return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+std::string Socket::PeerAddress() const {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  if (getpeername(fd_, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "";
+  const void* bytes =
+      address.ss_family == AF_INET6
+          ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr)
+          : &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+  char text[INET6_ADDRSTRLEN];
+  return inet_ntop(address.ss_family, bytes, text, sizeof(text)) == nullptr ? "" : text;
 }
 
 }  // namespace hayate::http

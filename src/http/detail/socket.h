@@ -51,6 +51,8 @@ class Socket {
   void Close();
 
   uint16_t LocalPort() const;
+  // "127.0.0.1", "::1"; empty when the peer is gone.
+  std::string PeerAddress() const;
   int fd() const { return fd_; }
   bool open() const { return fd_ >= 0; }
 
