@@ -33,6 +33,7 @@ struct StepResult {
   std::vector<RowResult> rows;  // one per plan row, same order
   Status status;                // not ok: the device failed, no row is valid
   int64_t device_ns = 0;        // time of forward and sampling, for metrics
+  int64_t device_start_ns = 0;  // when they began, steady clock
 };
 
 }  // namespace hayate

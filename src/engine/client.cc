@@ -16,6 +16,8 @@ void Client::Cancel(RequestId id) { inbox_.PushCancel({id, CancelReason::kUnwant
 void Client::Complete(RequestId id) { inbox_.PushCancel({id, CancelReason::kComplete}); }
 void Client::CancelAll() { inbox_.PushAbortAll(); }
 std::future<Status> Client::FlushCache() { return inbox_.PushFlush(); }
+std::future<Status> Client::Pause(PauseMode mode) { return inbox_.PushPause(mode); }
+std::future<Status> Client::Continue() { return inbox_.PushPause(std::nullopt); }
 EngineLoad Client::load() const { return engine_.load(); }
 int64_t Client::NowNs() const { return engine_.NowNs(); }
 bool Client::failed() const { return engine_.failed(); }

@@ -10,6 +10,7 @@
 #include "core/request.h"
 #include "engine/load.h"
 #include "engine/outbox.h"
+#include "engine/pause_mode.h"
 
 namespace hayate::engine {
 
@@ -35,6 +36,11 @@ class Client {
   void CancelAll();
   // Ready once the engine has flushed, or refused because requests run.
   std::future<Status> FlushCache();
+
+  // Until Continue nothing is computed; requests are taken and wait. Ready once no step is in
+  // flight. Also while paused: the last mode counts.
+  std::future<Status> Pause(PauseMode mode);
+  std::future<Status> Continue();
 
   EngineLoad load() const;
   // The engine's clock, for Request::deadline_ns.

@@ -129,11 +129,18 @@ void Engine::ObserveToken(sched::Sequence& sequence, int64_t now_ns) {
 void Engine::ObserveStep(const InFlightStep& step, const StepResult& result, int64_t wait_ns,
                          int64_t commit_ns) {
   parts_.metrics->step_seconds.Observe(static_cast<double>(result.device_ns) * kSecondsPerNs);
+  if (!step.after_rest && device_end_ns_ > 0) {
+    const int64_t gap_ns = std::max<int64_t>(0, result.device_start_ns - device_end_ns_);
+    parts_.metrics->step_gap_seconds.Observe(static_cast<double>(gap_ns) * kSecondsPerNs);
+  }
+  device_end_ns_ = result.device_start_ns + result.device_ns;
   const sched::SchedulerStats stats = parts_.scheduler->stats();
   obs::StepRecord record;
   record.start_ns = step.submitted_ns - step.plan_ns;
   record.plan_ns = step.plan_ns;
+  record.wait_start_ns = parts_.clock->NowNs() - commit_ns - wait_ns;
   record.wait_ns = wait_ns;
+  record.device_start_ns = result.device_start_ns;
   record.forward_ns = result.device_ns;
   record.commit_ns = commit_ns;
   record.num_rows = static_cast<int32_t>(step.plan.rows.size());
@@ -162,6 +169,10 @@ void Engine::PublishGauges() {
   num_waiting_.store(stats.num_waiting, std::memory_order_relaxed);
   num_free_slots_.store(stats.num_free_slots, std::memory_order_relaxed);
   used_tokens_.store(int64_t{used} * parts_.cache->page_tokens(), std::memory_order_relaxed);
+  evictable_tokens_.store(int64_t{pages.evictable} * parts_.cache->page_tokens(),
+                          std::memory_order_relaxed);
+  paused_shown_.store(paused_, std::memory_order_relaxed);
+  metrics.num_paused.Set(paused_ ? stats.num_running + stats.num_waiting : 0);
   metrics.num_running.Set(stats.num_running);
   metrics.num_waiting.Set(stats.num_waiting);
   metrics.used_tokens.Set(tokens(used));
@@ -174,8 +185,10 @@ void Engine::PublishGauges() {
 
   const kv::KvCacheStats cache = parts_.cache->stats();
   if (cache.lookup_tokens > 0) {
-    metrics.cache_hit_rate.Set(static_cast<double>(cache.hit_tokens) /
-                               static_cast<double>(cache.lookup_tokens));
+    const double rate =
+        static_cast<double>(cache.hit_tokens) / static_cast<double>(cache.lookup_tokens);
+    metrics.cache_hit_rate.Set(rate);
+    cache_hit_rate_.store(rate, std::memory_order_relaxed);
   }
   const uint64_t evicted = cache.evicted_pages[0];
   metrics.evicted_tokens.Add((evicted - seen_evicted_pages_) *
@@ -186,8 +199,11 @@ void Engine::PublishGauges() {
   const bool idle = stats.num_running == 0;
   if (now_ns - throughput_since_ns_ >= kThroughputPeriodNs || idle) {
     const double seconds = static_cast<double>(now_ns - throughput_since_ns_) * kSecondsPerNs;
-    if (seconds > 0)
-      metrics.gen_throughput.Set(idle ? 0.0 : static_cast<double>(throughput_tokens_) / seconds);
+    if (seconds > 0) {
+      const double rate = idle ? 0.0 : static_cast<double>(throughput_tokens_) / seconds;
+      metrics.gen_throughput.Set(rate);
+      gen_throughput_.store(rate, std::memory_order_relaxed);
+    }
     throughput_since_ns_ = now_ns;
     throughput_tokens_ = 0;
   }

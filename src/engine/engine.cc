@@ -49,13 +49,15 @@ bool Engine::Turn() {
   DrainInbox();
   ExpireDeadlines();
   const bool had_mail = !batch_.empty();
-  const bool planned = PlanAndSubmit();
+  const bool planned = !paused_ && PlanAndSubmit();
   const bool waited =
       num_in_flight_ == StepExecutor::kMaxInFlight || (num_in_flight_ > 0 && !planned);
   if (waited) CommitOldest();
+  SettlePauses();
   FlushCacheWhenAsked();
   FlushEvents();
   if (planned || waited || had_mail) PublishGauges();
+  rested_ = rested_ || !(planned || waited);
   return planned || waited;
 }
 
@@ -72,8 +74,10 @@ void Engine::DrainInbox() {
     }
   }
   if (batch_.abort_all) AbortEverything(Status(ErrorCode::kCancelled, "all requests were aborted"));
+  TakePauses();
   for (auto& flush : batch_.flushes) flushes_.push_back(std::move(flush));
   const int64_t drain_until = drain_until_ns_.load(std::memory_order_acquire);
+  if (drain_until >= 0) paused_ = false;  // what waits is to finish
   if (drain_until >= 0 && parts_.clock->NowNs() >= drain_until) {
     AbortEverything(Status(ErrorCode::kUnavailable, "the server is shutting down"));
   }
@@ -118,6 +122,7 @@ bool Engine::PlanAndSubmit() {
   PrepareMasks(step);
   step.submitted_ns = parts_.clock->NowNs();
   step.plan_ns = step.submitted_ns - begin_ns;
+  step.after_rest = std::exchange(rested_, false);
   parts_.executor->Submit(step.plan);
   parts_.scheduler->Submitted(step.plan);
   ++num_in_flight_;
@@ -172,9 +177,39 @@ void Engine::FlushEvents() {
   for (size_t i = 0; i < events_.size(); ++i) parts_.outboxes[i]->Push(events_[i], refused_);
 }
 
+void Engine::TakePauses() {
+  for (PauseCommand& command : batch_.pauses) {
+    paused_ = command.mode.has_value();
+    if (!paused_) {
+      for (PauseCommand& pause : pauses_) {
+        pause.done.set_value(Status(ErrorCode::kCancelled, "generation was continued meanwhile"));
+      }
+      pauses_.clear();
+      command.done.set_value(OkStatus());
+      continue;
+    }
+    if (command.mode == PauseMode::kAbort) {
+      AbortEverything(Status(ErrorCode::kCancelled, "generation was paused"));
+    }
+    pauses_.push_back(std::move(command));
+  }
+}
+
+void Engine::SettlePauses() {
+  if (pauses_.empty() || num_in_flight_ > 0) return;
+  for (PauseCommand& pause : pauses_) {
+    if (pause.mode == PauseMode::kRetract) parts_.scheduler->RetractAll();
+    pause.done.set_value(OkStatus());
+  }
+  pauses_.clear();
+}
+
 void Engine::FlushCacheWhenAsked() {
   if (flushes_.empty()) return;
-  const bool idle = parts_.scheduler->idle() && num_in_flight_ == 0;
+  // What only waits holds no pages.
+  const bool resting =
+      parts_.scheduler->idle() || (paused_ && parts_.scheduler->stats().num_running == 0);
+  const bool idle = resting && num_in_flight_ == 0;
   if (idle) parts_.cache->Flush();
   for (auto& flush : flushes_) {
     flush.set_value(idle ? OkStatus()
@@ -189,7 +224,11 @@ EngineLoad Engine::load() const {
           .num_waiting = num_waiting_.load(std::memory_order_relaxed),
           .num_free_slots = num_free_slots_.load(std::memory_order_relaxed),
           .used_tokens = used_tokens_.load(std::memory_order_relaxed),
-          .total_tokens = total_tokens_};
+          .total_tokens = total_tokens_,
+          .evictable_tokens = evictable_tokens_.load(std::memory_order_relaxed),
+          .gen_throughput = gen_throughput_.load(std::memory_order_relaxed),
+          .cache_hit_rate = cache_hit_rate_.load(std::memory_order_relaxed),
+          .paused = paused_shown_.load(std::memory_order_relaxed)};
 }
 
 }  // namespace hayate::engine

@@ -69,6 +69,7 @@ class Engine {
     std::shared_ptr<TokenMasks> masks = std::make_shared<TokenMasks>();
     int64_t submitted_ns = 0;
     int64_t plan_ns = 0;
+    bool after_rest = false;  // nothing was to do before it
   };
 
   void Main();
@@ -96,6 +97,9 @@ class Engine {
   void Emit(int32_t outbox, TokenEvent event);
   void FlushEvents();
   void FlushCacheWhenAsked();
+  void TakePauses();
+  // Fulfils the pauses that wait for the steps in flight.
+  void SettlePauses();
   void ObservePrompt(const sched::Sequence& sequence);
   void ObserveToken(sched::Sequence& sequence, int64_t now_ns);
   void ObserveStep(const InFlightStep& step, const StepResult& result, int64_t wait_ns,
@@ -108,17 +112,25 @@ class Engine {
   std::array<InFlightStep, StepExecutor::kMaxInFlight> in_flight_;
   size_t oldest_ = 0;  // index into in_flight_
   int num_in_flight_ = 0;
+  bool rested_ = true;  // the turn before found nothing to do
+  int64_t device_end_ns_ = 0;
   // Of the sequences under a grammar, from their arrival to their end.
   std::unordered_map<RequestId, GrammarState> grammars_;
   std::vector<std::vector<TokenEvent>> events_;  // per outbox, gathered during a turn
   std::vector<RequestId> refused_;
   std::vector<std::promise<Status>> flushes_;
+  bool paused_ = false;
+  std::vector<PauseCommand> pauses_;  // not yet fulfilled
 
   // Relaxed stores by the engine thread, relaxed loads anywhere: lone numbers.
   std::atomic<int32_t> num_running_{0};
   std::atomic<int32_t> num_waiting_{0};
   std::atomic<int32_t> num_free_slots_{0};
   std::atomic<int64_t> used_tokens_{0};
+  std::atomic<int64_t> evictable_tokens_{0};
+  std::atomic<double> gen_throughput_{0.0};
+  std::atomic<double> cache_hit_rate_{0.0};
+  std::atomic<bool> paused_shown_{false};
   std::atomic<bool> failed_{false};
   std::atomic<int64_t> drain_until_ns_{-1};  // −1: not stopping; set before the inbox closes
   uint64_t seen_retractions_ = 0;

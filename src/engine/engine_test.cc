@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <future>
 #include <map>
 #include <memory>
 #include <set>
@@ -287,6 +289,68 @@ TEST(Engine, PriorityPushesOutALowerOneAndBothFinish) {
 }
 
 // One random life of the engine; everything that must hold is checked on the way and at the end.
+bool IsReady(const std::future<Status>& done) {
+  return done.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+TEST(Engine, APauseHoldsEverythingAndChangesNoAnswer) {
+  for (const PauseMode mode : {PauseMode::kRetract, PauseMode::kInPlace}) {
+    World world({});
+    Rng rng(17);
+    Request request = MakeRequest(RandomPrompt(rng, 30), 20);
+    request.sampling.ignore_eos = true;
+    const RequestId before = world.Submit(request);
+    for (int turn = 0; turn < 4; ++turn) world.engine_->Turn();
+    auto paused = world.client_->Pause(mode);
+    EXPECT_FALSE(IsReady(paused));
+    world.Settle();
+    ASSERT_TRUE(IsReady(paused));
+    EXPECT_TRUE(paused.get().ok());
+    EXPECT_TRUE(world.client_->load().paused);
+    const size_t held_at = world.Tokens(before).size();
+    EXPECT_LT(held_at, 20u);
+    const RequestId during = world.Submit(request);
+    world.Settle();
+    EXPECT_EQ(world.Tokens(before).size(), held_at);
+    // Only what runs holds pages.
+    auto flushed = world.client_->FlushCache();
+    world.Settle();
+    EXPECT_EQ(flushed.get().ok(), mode == PauseMode::kRetract);
+    EXPECT_TRUE(world.client_->Continue().valid());
+    world.Settle();
+    EXPECT_EQ(world.Tokens(before), Solo(request));
+    EXPECT_EQ(world.Tokens(during), Solo(request));
+    EXPECT_EQ(world.Last(before).retractions, mode == PauseMode::kRetract ? 1 : 0);
+    world.ExpectAtRest();
+  }
+}
+
+TEST(Engine, APauseMayAbortWhatRunsAndEndsWithTheProcess) {
+  World world({});
+  Rng rng(18);
+  const Request request = MakeRequest(RandomPrompt(rng, 30), 20);
+  const RequestId running = world.Submit(request);
+  world.engine_->Turn();
+  auto paused = world.client_->Pause(PauseMode::kAbort);
+  world.Settle();
+  EXPECT_TRUE(paused.get().ok());
+  EXPECT_EQ(world.Last(running).status.code(), ErrorCode::kCancelled);
+  const RequestId waiting = world.Submit(request);
+  auto superseded = world.client_->Pause(PauseMode::kInPlace);
+  auto continued = world.client_->Continue();
+  auto again = world.client_->Pause(PauseMode::kInPlace);
+  world.Settle();
+  EXPECT_EQ(superseded.get().code(), ErrorCode::kCancelled);
+  EXPECT_TRUE(continued.get().ok());
+  EXPECT_TRUE(again.get().ok());
+  world.engine_->Start();
+  world.engine_->Stop(int64_t{1} << 50);
+  world.Collect();
+  EXPECT_EQ(world.Tokens(waiting), Solo(request));
+  EXPECT_EQ(world.client_->Pause(PauseMode::kAbort).get().code(), ErrorCode::kUnavailable);
+  world.ExpectAtRest();
+}
+
 void RunRandomLife(uint64_t seed) {
   SCOPED_TRACE(::testing::Message() << "seed " << seed);
   Rng rng(seed);
@@ -323,6 +387,12 @@ void RunRandomLife(uint64_t seed) {
       std::advance(it, rng.Below(static_cast<uint32_t>(submitted.size())));
       world.client_->Cancel(it->first);
       cancelled.insert(it->first);
+    } else if (dice == 5 && rng.Below(2) == 0) {
+      if (rng.Below(2) == 0) {
+        world.client_->Pause(rng.Below(2) == 0 ? PauseMode::kRetract : PauseMode::kInPlace);
+      } else {
+        world.client_->Continue();
+      }
     } else {
       for (uint32_t turns = rng.Below(8); turns > 0; --turns) {
         world.engine_->Turn();
@@ -332,6 +402,7 @@ void RunRandomLife(uint64_t seed) {
       }
     }
   }
+  world.client_->Continue();
   world.Settle();
   world.ExpectAtRest();
   for (const auto& [id, request] : submitted) {

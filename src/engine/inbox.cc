@@ -11,15 +11,18 @@ void InboxBatch::Clear() {
   requests.clear();
   cancels.clear();
   flushes.clear();
+  pauses.clear();
   abort_all = false;
+}
+
+Status Inbox::ShuttingDown() {
+  return Status(ErrorCode::kUnavailable, "the server is shutting down");
 }
 
 Status Inbox::TryPush(Request&& request) {
   {
     std::lock_guard lock(mutex_);
-    if (closed_) {
-      return Status(ErrorCode::kUnavailable, "the server is shutting down");
-    }
+    if (closed_) return ShuttingDown();
     if (pending_.requests.size() >= max_requests_) {
       return Error(ErrorCode::kResourceExhausted,
                    "{} requests are waiting to be admitted; try again later", max_requests_);
@@ -52,10 +55,25 @@ std::future<Status> Inbox::PushFlush() {
   {
     std::lock_guard lock(mutex_);
     if (closed_) {
-      promise.set_value(Status(ErrorCode::kUnavailable, "the server is shutting down"));
+      promise.set_value(ShuttingDown());
       return future;
     }
     pending_.flushes.push_back(std::move(promise));
+  }
+  arrived_.notify_one();
+  return future;
+}
+
+std::future<Status> Inbox::PushPause(std::optional<PauseMode> mode) {
+  PauseCommand command{.mode = mode};
+  std::future<Status> future = command.done.get_future();
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) {
+      command.done.set_value(ShuttingDown());
+      return future;
+    }
+    pending_.pauses.push_back(std::move(command));
   }
   arrived_.notify_one();
   return future;

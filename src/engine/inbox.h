@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "core/ids.h"
 #include "core/request.h"
+#include "engine/pause_mode.h"
 
 namespace hayate::engine {
 
@@ -27,16 +28,24 @@ struct Cancel {
   CancelReason reason = CancelReason::kUnwanted;
 };
 
+// /pause_generation, or /continue_generation without a mode. Fulfilled by the engine thread: a
+// pause once no step is in flight.
+struct PauseCommand {
+  std::optional<PauseMode> mode;
+  std::promise<Status> done;
+};
+
 // Everything that arrived since the last drain, in order within each kind. Requests come first: a
 // cancel that follows its request finds it.
 struct InboxBatch {
   std::vector<Request> requests;
   std::vector<Cancel> cancels;
   std::vector<std::promise<Status>> flushes;  // /flush_cache: fulfilled by the engine thread
+  std::vector<PauseCommand> pauses;
   bool abort_all = false;
 
   bool empty() const {
-    return requests.empty() && cancels.empty() && flushes.empty() && !abort_all;
+    return requests.empty() && cancels.empty() && flushes.empty() && pauses.empty() && !abort_all;
   }
   void Clear();
 };
@@ -51,6 +60,8 @@ class Inbox {
   void PushAbortAll();
   // The future is ready once the engine has flushed or refused.
   std::future<Status> PushFlush();
+  // Pauses, or with nullopt goes on.
+  std::future<Status> PushPause(std::optional<PauseMode> mode);
 
   // Moves everything out; `batch` is cleared first. Engine thread.
   void Drain(InboxBatch& batch);
@@ -63,6 +74,8 @@ class Inbox {
 
  private:
   bool Ready() const { return !pending_.empty() || closed_; }
+  // What an operator's command answers after Close.
+  static Status ShuttingDown();
 
   const size_t max_requests_;
   mutable std::mutex mutex_;

@@ -6,6 +6,8 @@ namespace {
 // 1 ms … about 65 s and 0.5 ms … about 16 s: a factor of 2 between edges.
 std::vector<double> RequestBounds() { return obs::ExponentialBounds(0.001, 2.0, 17); }
 std::vector<double> TokenBounds() { return obs::ExponentialBounds(0.0005, 2.0, 16); }
+// 1 µs … about 32 ms.
+std::vector<double> GapBounds() { return obs::ExponentialBounds(1e-6, 2.0, 16); }
 
 }  // namespace
 
@@ -14,6 +16,9 @@ EngineMetrics::EngineMetrics(obs::Registry& r, const std::string& model)
           r.AddGauge({"sglang:num_running_reqs", "Running requests", {{"model_name", model}}})),
       num_waiting(r.AddGauge(
           {"sglang:num_queue_reqs", "Requests waiting for a slot", {{"model_name", model}}})),
+      num_paused(r.AddGauge({"sglang:num_paused_reqs",
+                             "Requests held while generation is paused",
+                             {{"model_name", model}}})),
       token_usage(r.AddGauge({"sglang:token_usage",
                               "Share of the KV pool held by running requests",
                               {{"model_name", model}}})),
@@ -68,6 +73,10 @@ EngineMetrics::EngineMetrics(obs::Registry& r, const std::string& model)
           RequestBounds())),
       step_seconds(r.AddHistogram(
           {"hayate:step_seconds", "Time of a step on the device", {{"model_name", model}}},
-          TokenBounds())) {}
+          TokenBounds())),
+      step_gap_seconds(r.AddHistogram({"hayate:step_gap_seconds",
+                                       "Device idle between two steps while there was work",
+                                       {{"model_name", model}}},
+                                      GapBounds())) {}
 
 }  // namespace hayate::engine

@@ -15,6 +15,7 @@ struct EngineMetrics {
 
   obs::Gauge& num_running;
   obs::Gauge& num_waiting;
+  obs::Gauge& num_paused;
   obs::Gauge& token_usage;       // used ÷ all tokens of the pool; cached tokens are not used
   obs::Gauge& used_tokens;       // held by running sequences
   obs::Gauge& evictable_tokens;  // cached, reusable at once
@@ -37,6 +38,7 @@ struct EngineMetrics {
   obs::Histogram& inter_token_latency_seconds;
   obs::Histogram& e2e_latency_seconds;
   obs::Histogram& step_seconds;
+  obs::Histogram& step_gap_seconds;  // the device waited for the host between two steps
 };
 
 }  // namespace hayate::engine

@@ -257,6 +257,7 @@ void LocalExecutor::ServeSteps(Rank& rank) {
     rank.worker->Run(plans_[entry], result);
     if (rank.index != 0) continue;
     result.device_ns = NowNs() - begin_ns;
+    result.device_start_ns = begin_ns;
     if (rank.group->poisoned()) {
       result.status = Status(ErrorCode::kUnavailable, "a rank failed during the step");
     }

@@ -213,7 +213,6 @@ Status QueuedWorker::WarmUp() {
 void QueuedWorker::Run(const StepPlan& plan, StepResult&) {
   const size_t side = num_run_++ % StepStage::kNumSides;
   Flight& flight = flights_[side];
-  flight.queued_ns = NowNs();
   tables_.Apply(plan);
   sampler_.Apply(plan);
 
@@ -237,6 +236,7 @@ void QueuedWorker::Run(const StepPlan& plan, StepResult&) {
   starts.state = draws.state;
   SetResults(draws);
 
+  flight.queued_ns = NowNs();
   stage_.Send(stream_);
   if (starts.num_starts > 0) ops::StartCounts(stream_, starts);
   ops::PrepareStepInputs(stream_, inputs);
@@ -259,7 +259,8 @@ void QueuedWorker::Finish(StepResult& result) {
   Flight& flight = flights_[num_finished_++ % StepStage::kNumSides];
   device_.Synchronize(flight.done);
   const int64_t now = NowNs();
-  result.device_ns = now - std::max(flight.queued_ns, last_finished_ns_);
+  result.device_start_ns = std::max(flight.queued_ns, last_finished_ns_);
+  result.device_ns = now - result.device_start_ns;
   last_finished_ns_ = now;
   result.status = device_.status();
   if (!result.status.ok()) return;

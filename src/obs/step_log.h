@@ -16,7 +16,9 @@ struct StepRecord {
   int64_t step = 0;      // counts up by one; assigned by StepLog
   int64_t start_ns = 0;  // engine clock, when planning began
   int64_t plan_ns = 0;   // durations of the step's parts
-  int64_t wait_ns = 0;   // the engine waited for the result
+  int64_t wait_start_ns = 0;
+  int64_t wait_ns = 0;  // the engine waited for the result
+  int64_t device_start_ns = 0;
   int64_t forward_ns = 0;
   int64_t commit_ns = 0;
   int32_t num_rows = 0;

@@ -99,12 +99,20 @@ void Scheduler::Finish(Sequence& sequence, FinishMode mode) {
 }
 
 void Scheduler::Retract(Sequence& sequence) {
+  reserve_.OnRetraction();
+  PutBack(sequence);
+}
+
+void Scheduler::PutBack(Sequence& sequence) {
   ++num_retractions_;
   ++sequence.retractions;
-  reserve_.OnRetraction();
   LeaveSlot(sequence);
   sequence.planned = 0;
   waiting_.Insert(&sequence);
+}
+
+void Scheduler::RetractAll() {
+  while (!running_.empty()) PutBack(*running_.back());
 }
 
 void Scheduler::LeaveSlot(Sequence& sequence) {

@@ -90,6 +90,8 @@ class Scheduler {
 
   // Commit: a sampled token becomes known.
   void Append(Sequence& sequence, TokenId token);
+  // Everything that runs goes back to the queue, to be computed again. With no step in flight.
+  void RetractAll();
   // The sequence leaves in whatever state it is, and is destroyed.
   void Finish(Sequence& sequence, FinishMode mode);
 
@@ -119,6 +121,7 @@ class Scheduler {
 
   bool Before(const Sequence* a, const Sequence* b) const;
   void Retract(Sequence& sequence);
+  void PutBack(Sequence& sequence);
   void LeaveSlot(Sequence& sequence);
 
   const SchedulerOptions options_;
