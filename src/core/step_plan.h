@@ -42,18 +42,30 @@ struct PageCopy {
 };
 
 // Positions [begin, end) of one sequence. Decode, a chunk of prefill and verification of drafts are
-// the same row type with different ranges.
+// the same row type with different ranges. A row that verifies holds the last token that stands and
+// the drafts behind it; a token is drawn at its first position, and at the position of each draft
+// that equals the draw before it:
+//
+//   tokens        t    d1   d2   d3        num_drafts = 3
+//   draws         d1   d2   x              d3 was wrong: the row brings d1 d2 x
 struct StepRow {
   SlotId slot;
   int32_t begin;
   int32_t end;
   int32_t first_token;  // index into StepPlan::tokens of position `begin`, or kLateToken
-  bool samples;         // draw a token from the logits of position end − 1
+  bool samples;         // draw from the logits of the last num_drafts + 1 positions
   // Prompt logprobs: the logits at positions [score_begin, score_begin + num_scored), all in this
   // row, score the tokens that follow them.
   int32_t score_begin;
   int32_t num_scored;
-  int32_t mask = -1;  // of a row that samples under a grammar: its row of StepPlan::masks
+  // Of a row that samples under a grammar: the first of its num_drafts + 1 rows of StepPlan::masks.
+  int32_t mask = -1;
+  int32_t num_drafts = 0;  // the row's last tokens are guesses
+  // ≥ 0: exactly so many drafts stand, whatever was drawn. Benches alone set it.
+  int32_t forced_accepts = -1;
+  // The drafter guesses what follows the row's draws; positions up to end + max_drafts have pages.
+  bool proposes = false;
+  TokenId next_token = -1;  // the token at position `end`, where the plan knows it
 
   int32_t num_tokens() const { return end - begin; }
 };
@@ -70,7 +82,7 @@ struct StepPlan {
   std::vector<TokenId> tokens;  // the rows' known tokens; a row that scores its last position is
                                 // followed by the token after it
   int32_t num_tokens = 0;       // Σ rows' num_tokens()
-  int32_t num_masks = 0;        // rows with a mask
+  int32_t num_masks = 0;        // of all rows
   // Null without such rows. Written after the plan was submitted: sampling alone waits for it.
   std::shared_ptr<const TokenMasks> masks;
 

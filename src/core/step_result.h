@@ -12,10 +12,14 @@ namespace hayate {
 
 struct RowResult {
   SlotId slot;
-  std::vector<TokenId> tokens;                // empty for a chunk that does not sample
+  // What was drawn: empty for a chunk that does not sample, 1 … num_drafts + 1 tokens otherwise.
+  std::vector<TokenId> tokens;
   std::vector<TokenLogprob> logprobs;         // one per token, when the slot asked for them
   std::vector<TokenLogprob> prompt_logprobs;  // one per scored position
-  // The logits held NaN or no finite value: the sequence must end with an error, alone.
+  std::vector<TokenId> drafts;           // the drafter's guesses of what follows, when it proposes
+  std::vector<float> draft_confidences;  // one per draft, from a drafter that has them
+  // The logits behind the last of `tokens` held NaN or no finite value: the sequence must end with
+  // an error, alone.
   bool bad_logits = false;
 
   // Empty again, with the memory of its vectors.
@@ -24,6 +28,8 @@ struct RowResult {
     tokens.clear();
     logprobs.clear();
     prompt_logprobs.clear();
+    drafts.clear();
+    draft_confidences.clear();
     bad_logits = false;
   }
 };

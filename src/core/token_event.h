@@ -38,6 +38,11 @@ struct TokenEvent {
 
   int32_t cached_tokens = 0;  // of the prompt, served from the prefix cache
   int32_t retractions = 0;
+  // Of the whole answer so far: steps that verified drafts, drafts they verified, drafts that
+  // stood.
+  int32_t num_verifies = 0;
+  int32_t num_drafts = 0;
+  int32_t num_accepted_drafts = 0;
 };
 
 }  // namespace hayate

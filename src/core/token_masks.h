@@ -21,7 +21,10 @@ class TokenMasks {
   }
 
   // The writer's until Publish. Bit t of a row set: token t is allowed.
-  std::span<uint32_t> row(size_t index) { return std::span(bits_).subspan(index * words_, words_); }
+  std::span<uint32_t> row(size_t index) { return rows(index, 1); }
+  std::span<uint32_t> rows(size_t index, size_t count) {
+    return std::span(bits_).subspan(index * words_, count * words_);
+  }
   // Lets the samplers go on; exactly once a step, whatever became of its sequences.
   void Publish() {
     published_.store(1, std::memory_order_release);  // pairs with the acquire in Await

@@ -30,43 +30,65 @@ StopDecision Decide(const sched::Sequence& sequence, TokenId token) {
 
 }  // namespace
 
+TokenEvent Engine::EventOf(const sched::Sequence& sequence) const {
+  TokenEvent event;
+  event.id = sequence.request.id;
+  event.cached_tokens = sequence.cached_tokens;
+  event.retractions = sequence.retractions;
+  event.num_verifies = sequence.num_verifies;
+  event.num_drafts = sequence.num_drafts;
+  event.num_accepted_drafts = sequence.num_accepted_drafts;
+  return event;
+}
+
 void Engine::CommitRow(const StepRow& row, RequestId owner, RowResult& result) {
   sched::Sequence* sequence = parts_.scheduler->Find(owner);
   if (sequence == nullptr) return;  // ended while the step was in flight
-  const int32_t outbox = sequence->request.outbox;
-  if (result.bad_logits) {
-    Abort(*sequence,
-          Status(ErrorCode::kInternal, "the model gave no finite logits for this request"));
-    return;
-  }
-
-  TokenEvent event;
-  event.id = owner;
+  const auto num_tokens = static_cast<int32_t>(result.tokens.size());
+  if (row.num_drafts > 0 && num_tokens > 0) parts_.scheduler->Verified(*sequence, row, num_tokens);
+  TokenEvent event = EventOf(*sequence);
   event.prompt_logprobs = std::move(result.prompt_logprobs);
-  event.cached_tokens = sequence->cached_tokens;
-  event.retractions = sequence->retractions;
+  const int64_t interval_ns =
+      (parts_.clock->NowNs() - sequence->last_token_ns) / std::max(1, num_tokens);
   StopDecision stop;
-  for (size_t i = 0; i < result.tokens.size() && !stop.finish; ++i) {
+  Status error;
+  for (size_t i = 0; i < result.tokens.size() && !stop.finish && error.ok(); ++i) {
     const TokenId token = result.tokens[i];
     parts_.scheduler->Append(*sequence, token);
-    ObserveToken(*sequence, parts_.clock->NowNs());
+    ObserveToken(*sequence, interval_ns);
+    stop = Decide(*sequence, token);
+    GrammarVerdict verdict = AdvanceGrammar(owner, token);
+    error = std::move(verdict.error);
+    if (!error.ok()) break;
     event.tokens.push_back(token);
     if (i < result.logprobs.size()) event.logprobs.push_back(std::move(result.logprobs[i]));
-    stop = Decide(*sequence, token);
-    const GrammarVerdict verdict = AdvanceGrammar(owner, token);
-    if (!verdict.error.ok()) return Abort(*sequence, verdict.error);
     if (verdict.finished && stop.finish != FinishReason::kStop) stop = {FinishReason::kStop, {}};
+  }
+  if (error.ok() && !stop.finish && result.bad_logits) {
+    error = Status(ErrorCode::kInternal, "the model gave no finite logits for this request");
   }
   if (sequence->request.sampling.max_new_tokens == 0 && row.end == sequence->prompt_length()) {
     ObservePrompt(*sequence);
     stop.finish = FinishReason::kLength;
   }
-  event.finish = stop.finish;
-  event.matched_stop = stop.matched_stop;
-  if (stop.finish) Finish(*sequence);
+  if (parts_.drafting != nullptr && num_tokens > 0) {
+    parts_.drafting->Committed(*sequence, row, result);
+  }
+  const int32_t outbox = sequence->request.outbox;
+  if (error.ok()) {
+    event.finish = stop.finish;
+    event.matched_stop = stop.matched_stop;
+  }
+  if (error.ok() && stop.finish) Finish(*sequence);
   if (event.finish || !event.tokens.empty() || !event.prompt_logprobs.empty()) {
     Emit(outbox, std::move(event));
   }
+  if (!error.ok()) Abort(*sequence, std::move(error));
+}
+
+void Engine::Forget(RequestId id) {
+  grammars_.erase(id);
+  if (parts_.drafting != nullptr) parts_.drafting->Forget(id);
 }
 
 void Engine::Finish(sched::Sequence& sequence) {
@@ -74,31 +96,25 @@ void Engine::Finish(sched::Sequence& sequence) {
   parts_.metrics->requests.Increment();
   parts_.metrics->e2e_latency_seconds.Observe(
       static_cast<double>(now_ns - sequence.request.arrival_ns) * kSecondsPerNs);
-  grammars_.erase(sequence.request.id);
+  Forget(sequence.request.id);
   parts_.scheduler->Finish(sequence, sched::FinishMode::kPublish);
 }
 
 void Engine::Complete(sched::Sequence& sequence) {
-  TokenEvent event;
-  event.id = sequence.request.id;
+  TokenEvent event = EventOf(sequence);
   event.finish = FinishReason::kStop;
-  event.cached_tokens = sequence.cached_tokens;
-  event.retractions = sequence.retractions;
   const int32_t outbox = sequence.request.outbox;
   Finish(sequence);
   Emit(outbox, std::move(event));
 }
 
 void Engine::Abort(sched::Sequence& sequence, Status status) {
-  TokenEvent event;
-  event.id = sequence.request.id;
+  TokenEvent event = EventOf(sequence);
   event.finish = FinishReason::kAbort;
   event.status = std::move(status);
-  event.cached_tokens = sequence.cached_tokens;
-  event.retractions = sequence.retractions;
   const int32_t outbox = sequence.request.outbox;
   parts_.metrics->aborted_requests.Increment();
-  grammars_.erase(sequence.request.id);
+  Forget(sequence.request.id);
   parts_.scheduler->Finish(sequence, sched::FinishMode::kDrop);
   Emit(outbox, std::move(event));
 }
@@ -111,8 +127,9 @@ void Engine::ObservePrompt(const sched::Sequence& sequence) {
       static_cast<double>(sequence.admitted_ns - request.arrival_ns) * kSecondsPerNs);
 }
 
-void Engine::ObserveToken(sched::Sequence& sequence, int64_t now_ns) {
+void Engine::ObserveToken(sched::Sequence& sequence, int64_t interval_ns) {
   EngineMetrics& metrics = *parts_.metrics;
+  const int64_t now_ns = parts_.clock->NowNs();
   metrics.generation_tokens.Increment();
   ++throughput_tokens_;
   if (sequence.last_token_ns == 0) {
@@ -120,8 +137,7 @@ void Engine::ObserveToken(sched::Sequence& sequence, int64_t now_ns) {
     metrics.time_to_first_token_seconds.Observe(
         static_cast<double>(now_ns - sequence.request.arrival_ns) * kSecondsPerNs);
   } else {
-    metrics.inter_token_latency_seconds.Observe(
-        static_cast<double>(now_ns - sequence.last_token_ns) * kSecondsPerNs);
+    metrics.inter_token_latency_seconds.Observe(static_cast<double>(interval_ns) * kSecondsPerNs);
   }
   sequence.last_token_ns = now_ns;
 }
@@ -145,8 +161,8 @@ void Engine::ObserveStep(const InFlightStep& step, const StepResult& result, int
   record.commit_ns = commit_ns;
   record.num_rows = static_cast<int32_t>(step.plan.rows.size());
   for (const StepRow& row : step.plan.rows) {
-    (row.num_tokens() == 1 ? record.num_decode_tokens : record.num_prefill_tokens) +=
-        row.num_tokens();
+    const bool decodes = row.num_tokens() == row.num_drafts + 1;
+    (decodes ? record.num_decode_tokens : record.num_prefill_tokens) += row.num_tokens();
   }
   record.num_running = stats.num_running;
   record.num_waiting = stats.num_waiting;

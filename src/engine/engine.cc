@@ -110,7 +110,7 @@ void Engine::ExpireDeadlines() {
 }
 
 bool Engine::PlanAndSubmit() {
-  if (num_in_flight_ == StepExecutor::kMaxInFlight) return false;
+  if (num_in_flight_ == StepExecutor::kMaxInFlight || !DraftForPlan()) return false;
   InFlightStep& step =
       in_flight_[(oldest_ + static_cast<size_t>(num_in_flight_)) % in_flight_.size()];
   const int64_t begin_ns = parts_.clock->NowNs();
@@ -127,6 +127,15 @@ bool Engine::PlanAndSubmit() {
   parts_.scheduler->Submitted(step.plan);
   ++num_in_flight_;
   if (num_in_flight_ == 1) PublishMasks();
+  return true;
+}
+
+bool Engine::DraftForPlan() {
+  Drafting* const drafting = parts_.drafting;
+  if (drafting == nullptr) return true;
+  drafting->Update(*parts_.scheduler);
+  if (num_in_flight_ > 0 && drafting->ShouldWait(*parts_.scheduler)) return false;
+  drafting->Propose(*parts_.scheduler, grammars_);
   return true;
 }
 

@@ -18,6 +18,7 @@
 #include "base/thread.h"
 #include "core/step_executor.h"
 #include "core/token_event.h"
+#include "engine/drafting.h"
 #include "engine/grammar_state.h"
 #include "engine/inbox.h"
 #include "engine/load.h"
@@ -40,8 +41,9 @@ class Engine {
     const Clock* clock;
     EngineMetrics* metrics;
     obs::StepLog* step_log;
-    int32_t max_queued = 0;  // waiting requests beyond the free slots; more are refused with
-                             // kResourceExhausted
+    Drafting* drafting = nullptr;  // null: no speculation
+    int32_t max_queued = 0;        // waiting requests beyond the free slots; more are refused with
+                                   // kResourceExhausted
   };
   explicit Engine(Parts parts);
   ~Engine();
@@ -77,6 +79,8 @@ class Engine {
   void Accept(Request request);
   void ExpireDeadlines();
   bool PlanAndSubmit();
+  // Gives the sequences their drafts; false: the plan comes after the steps in flight.
+  bool DraftForPlan();
   void CommitOldest();
   // Sizes the masks of a plan that is about to be submitted.
   void PrepareMasks(InFlightStep& step);
@@ -101,7 +105,10 @@ class Engine {
   // Fulfils the pauses that wait for the steps in flight.
   void SettlePauses();
   void ObservePrompt(const sched::Sequence& sequence);
-  void ObserveToken(sched::Sequence& sequence, int64_t now_ns);
+  // `interval_ns` is the token's share of the time since the row before.
+  void ObserveToken(sched::Sequence& sequence, int64_t interval_ns);
+  TokenEvent EventOf(const sched::Sequence& sequence) const;
+  void Forget(RequestId id);
   void ObserveStep(const InFlightStep& step, const StepResult& result, int64_t wait_ns,
                    int64_t commit_ns);
   void PublishGauges();
@@ -115,7 +122,7 @@ class Engine {
   bool rested_ = true;  // the turn before found nothing to do
   int64_t device_end_ns_ = 0;
   // Of the sequences under a grammar, from their arrival to their end.
-  std::unordered_map<RequestId, GrammarState> grammars_;
+  GrammarStates grammars_;
   std::vector<std::vector<TokenEvent>> events_;  // per outbox, gathered during a turn
   std::vector<RequestId> refused_;
   std::vector<std::promise<Status>> flushes_;

@@ -25,6 +25,32 @@ std::span<const uint32_t> GrammarState::mask() {
   return mask_;
 }
 
+size_t GrammarState::CountAllowed(std::span<const TokenId> drafts) {
+  size_t count = 0;
+  // Nothing follows a stop token.
+  while (count < drafts.size() && !matcher_.ended() && matcher_.Accept(drafts[count])) ++count;
+  matcher_.Rollback(static_cast<int32_t>(count));
+  return count;
+}
+
+void GrammarState::FillMasks(std::span<const TokenId> drafts, std::span<uint32_t> masks) {
+  std::ranges::copy(mask(), masks.begin());
+  const size_t words = mask_.size();
+  int32_t accepted = 0;
+  for (size_t i = 0; i < drafts.size(); ++i) {
+    const std::span<uint32_t> bits = masks.subspan((i + 1) * words, words);
+    // Where the drafts before it cannot all be drawn, nobody reads a mask.
+    const bool reachable = accepted == static_cast<int32_t>(i) && matcher_.Accept(drafts[i]);
+    accepted += reachable ? 1 : 0;
+    if (reachable && !matcher_.ended()) {
+      matcher_.FillMask(bits);
+    } else {
+      std::ranges::fill(bits, ~uint32_t{0});
+    }
+  }
+  matcher_.Rollback(accepted);
+}
+
 Status GrammarState::FillMask() {
   const int64_t begin_ns = clock_.NowNs();
   const grammar::MaskKind kind = matcher_.FillMask(mask_);

@@ -33,6 +33,11 @@ class GrammarState {
   bool finished() const { return finished_; }
   // Allowed next tokens, [⌈V/32⌉]. Call only while not finished.
   std::span<const uint32_t> mask();
+  // How many of the drafts the grammar can go on with.
+  size_t CountAllowed(std::span<const TokenId> drafts);
+  // The masks of a row that verifies drafts, drafts.size() + 1 of them, each as mask() where the
+  // drafts before it were accepted. Call only while not finished.
+  void FillMasks(std::span<const TokenId> drafts, std::span<uint32_t> masks);
 
  private:
   Status FillMask();

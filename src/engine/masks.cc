@@ -22,15 +22,21 @@ void Engine::PublishMasks() {
   InFlightStep& step = in_flight_[oldest_];
   if (step.plan.num_masks == 0) return;
   for (size_t i = 0; i < step.plan.rows.size(); ++i) {
-    const int32_t index = step.plan.rows[i].mask;
-    if (index < 0) continue;
-    const std::span<uint32_t> bits = step.masks->row(static_cast<size_t>(index));
+    const StepRow& row = step.plan.rows[i];
+    if (row.mask < 0) continue;
+    const auto num_drafts = static_cast<size_t>(row.num_drafts);
+    const std::span<uint32_t> bits =
+        step.masks->rows(static_cast<size_t>(row.mask), num_drafts + 1);
     const auto it = grammars_.find(step.owners[i]);
     if (it == grammars_.end()) {
       // The sequence ended meanwhile; whatever its row draws is dropped.
       std::fill(bits.begin(), bits.end(), ~uint32_t{0});
     } else {
-      std::ranges::copy(it->second.mask(), bits.begin());
+      const auto end = step.plan.tokens.begin() + row.first_token + row.num_tokens();
+      const std::span<const TokenId> drafts =
+          num_drafts == 0 ? std::span<const TokenId>()
+                          : std::span<const TokenId>(end - row.num_drafts, num_drafts);
+      it->second.FillMasks(drafts, bits);
     }
   }
   step.masks->Publish();

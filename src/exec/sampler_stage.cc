@@ -130,8 +130,9 @@ void ReadResults(const SampledStep& step, const ops::SampledToken* tokens, const
     }
     if (!row.samples) continue;
     const int32_t drawn = row.first + row.num_scored;
-    out.tokens.push_back(tokens[drawn].token);
     out.bad_logits = tokens[drawn].bad_logits != 0;
+    if (out.bad_logits) continue;
+    out.tokens.push_back(tokens[drawn].token);
     if (row.wants_logprobs) out.logprobs.push_back(logprob_of(row, drawn));
   }
 }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/align.h"
+#include "spec/verify.h"
 
 namespace hayate::exec {
 
@@ -24,7 +25,7 @@ void SlotSampler::Apply(const StepPlan& plan) {
   }
 }
 
-ops::SamplingRow SlotSampler::MakeRow(Slot& slot, const StepRow& row, float* logits) const {
+ops::SamplingRow SlotSampler::MakeRow(Slot& slot, int32_t position, float* logits) const {
   const SamplingParams& params = slot.sampling;
   ops::SamplingRow out;
   out.logits = logits;
@@ -37,10 +38,10 @@ ops::SamplingRow SlotSampler::MakeRow(Slot& slot, const StepRow& row, float* log
   out.repetition_penalty = params.repetition_penalty;
   out.output_counts = slot.output_counts.get();
   out.bias = params.logit_bias;
-  const int32_t num_generated = row.end - slot.prompt_length;
+  const int32_t num_generated = position - slot.prompt_length;
   if (num_generated < params.min_new_tokens) out.banned = params.stop_token_ids;
   out.seed = params.seed;
-  out.position = static_cast<uint64_t>(row.end);
+  out.position = static_cast<uint64_t>(position);
   out.num_logprobs = slot.logprobs.enabled ? slot.logprobs.num_top : -1;
   return out;
 }
@@ -52,25 +53,44 @@ void SlotSampler::Run(Stream stream, Workspace& workspace, const StepPlan& plan,
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     const StepRow& row = plan.rows[i];
     if (!Owns(row.slot)) continue;
-    Slot& slot = SlotOf(row.slot);
     const RowLogits& where = staged.logits_of(i);
-    RowResult& result = results[i];
     float* const logits = staged.batch().logits;
-    if (where.score_count > 0) Score(slot, plan, where, logits, result);
+    if (where.score_count > 0) Score(SlotOf(row.slot), plan, where, logits, results[i]);
     if (where.sample < 0) continue;
+    last_tokens[row.slot.value] =
+        Draw(stream, workspace, plan, row, logits + where.sample * vocab, results[i]);
+  }
+}
 
-    ops::SamplingRow sampling = MakeRow(slot, row, logits + where.sample * vocab);
-    if (row.mask >= 0) sampling.bitmask = plan.masks->Await(static_cast<size_t>(row.mask));
+TokenId SlotSampler::Draw(Stream stream, Workspace& workspace, const StepPlan& plan,
+                          const StepRow& row, float* logits, RowResult& result) {
+  Slot& slot = SlotOf(row.slot);
+  const auto vocab = static_cast<int64_t>(options_.vocab_size);
+  for (int32_t i = 0;; ++i) {
+    const int32_t position = row.end - row.num_drafts + i;
+    ops::SamplingRow sampling = MakeRow(slot, position, logits + i * vocab);
+    if (row.mask >= 0) sampling.bitmask = plan.masks->Await(static_cast<size_t>(row.mask + i));
     ops::SamplingResult drawn;
     ops::Sample(stream, workspace, options_.vocab_size, {&sampling, 1}, {&drawn, 1});
-    last_tokens[row.slot.value] = drawn.token;
     result.bad_logits = drawn.bad_logits;
-    result.tokens.push_back(drawn.token);
-    if (slot.output_counts) ++slot.output_counts[static_cast<size_t>(drawn.token)];
+    if (drawn.bad_logits) return drawn.token;
+    const spec::Verdict verdict = spec::Verify(plan, row, i, drawn.token);
+    result.tokens.push_back(verdict.token);
+    if (slot.output_counts) ++slot.output_counts[static_cast<size_t>(verdict.token)];
     if (slot.logprobs.enabled) {
-      result.logprobs.push_back({drawn.token, drawn.logprob, drawn.rank, std::move(drawn.top)});
+      result.logprobs.push_back({verdict.token, drawn.logprob, drawn.rank, std::move(drawn.top)});
     }
+    if (!verdict.goes_on) return verdict.token;
   }
+}
+
+TokenId SlotSampler::DrawGuess(Stream stream, Workspace& workspace, SlotId slot, int32_t position,
+                               float* logits) {
+  ops::SamplingRow sampling = MakeRow(SlotOf(slot), position, logits);
+  sampling.num_logprobs = -1;
+  ops::SamplingResult drawn;
+  ops::Sample(stream, workspace, options_.vocab_size, {&sampling, 1}, {&drawn, 1});
+  return drawn.token;
 }
 
 void SlotSampler::Score(const Slot& slot, const StepPlan& plan, const RowLogits& where,

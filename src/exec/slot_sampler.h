@@ -26,6 +26,7 @@ class SlotSampler {
   };
   explicit SlotSampler(const Options& options);
 
+  int32_t vocab_size() const { return options_.vocab_size; }
   bool Owns(SlotId slot) const { return slot.value % options_.num_ranks == options_.rank; }
   // Takes over the parameters of the slots that start.
   void Apply(const StepPlan& plan);
@@ -33,6 +34,11 @@ class SlotSampler {
   // last_tokens[slot].
   void Run(Stream stream, Workspace& workspace, const StepPlan& plan, const StagedStep& staged,
            std::span<RowResult> results, int32_t* last_tokens);
+
+  // A guess of the token at `position` of a slot that this rank owns, drawn as the token itself
+  // would be: from equal logits it is the same. Changes nothing of the slot.
+  TokenId DrawGuess(Stream stream, Workspace& workspace, SlotId slot, int32_t position,
+                    float* logits);
 
  private:
   struct Slot {
@@ -43,7 +49,11 @@ class SlotSampler {
     std::unique_ptr<int32_t[]> output_counts;
   };
   Slot& SlotOf(SlotId id) { return slots_[static_cast<size_t>(id.value / options_.num_ranks)]; }
-  ops::SamplingRow MakeRow(Slot& slot, const StepRow& row, float* logits) const;
+  // Arguments of the draw of the token at `position`.
+  ops::SamplingRow MakeRow(Slot& slot, int32_t position, float* logits) const;
+  // Draws at the row's positions until a draft does not stand; returns the last token.
+  TokenId Draw(Stream stream, Workspace& workspace, const StepPlan& plan, const StepRow& row,
+               float* logits, RowResult& result);
   void Score(const Slot& slot, const StepPlan& plan, const RowLogits& where, const float* logits,
              RowResult& result) const;
 

@@ -72,7 +72,9 @@ void StagedStep::AddRow(const StepPlan& plan, const StepRow& row, const int32_t*
   }
   if (row.samples) {
     logits.sample = static_cast<int32_t>(logits_index_.size());
-    logits_index_.push_back(first + row.num_tokens() - 1);
+    for (int32_t token = row.num_tokens() - 1 - row.num_drafts; token < row.num_tokens(); ++token) {
+      logits_index_.push_back(first + token);
+    }
   }
   row_logits_.push_back(logits);
 }

@@ -23,7 +23,7 @@ struct StepLimits {
 
 // Which rows of the logits belong to a plan row.
 struct RowLogits {
-  int32_t sample = -1;       // logits row to draw from, or −1
+  int32_t sample = -1;       // first of the num_drafts + 1 logits rows to draw from, or −1
   int32_t score_begin = -1;  // first logits row of the prompt positions to score
   int32_t score_count = 0;
   int32_t score_token = 0;  // index into StepPlan::tokens of the token that score_begin predicts

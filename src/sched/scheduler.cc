@@ -74,6 +74,17 @@ int64_t Scheduler::next_deadline_ns() const {
   return deadlines_.empty() ? kNoDeadline : deadlines_.begin()->first;
 }
 
+void Scheduler::Verified(Sequence& sequence, const StepRow& row, int32_t num_tokens) {
+  CHECK(num_tokens >= 1 && num_tokens <= row.num_drafts + 1) << num_tokens;
+  CHECK_EQ(sequence.late, 1);
+  sequence.late = num_tokens;
+  // A retracted one computes everything again, whatever stood.
+  if (sequence.running()) sequence.planned = row.end - row.num_drafts + num_tokens - 1;
+  ++sequence.num_verifies;
+  sequence.num_drafts += row.num_drafts;
+  sequence.num_accepted_drafts += num_tokens - 1;
+}
+
 void Scheduler::Append(Sequence& sequence, TokenId token) {
   CHECK_GT(sequence.late, 0);
   --sequence.late;
@@ -116,6 +127,7 @@ void Scheduler::RetractAll() {
 }
 
 void Scheduler::LeaveSlot(Sequence& sequence) {
+  sequence.drafts.clear();
   sequence.cache.reset();  // its pages come back once the steps in flight are done
   slots_[static_cast<size_t>(sequence.slot.value)] = nullptr;
   free_slots_.push_back(sequence.slot);

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <set>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -44,8 +45,13 @@ struct SchedulerOptions {
   int32_t preemption_threshold = 10;
 
   // The most tokens and logits rows that a plan can hold.
-  int32_t max_step_tokens() const { return chunked_prefill_size + max_running; }
-  int32_t max_step_logits() const { return max_running + max_scored_tokens; }
+  int32_t max_step_tokens() const { return chunked_prefill_size + max_running + max_step_drafts; }
+  int32_t max_step_logits() const { return max_running + max_scored_tokens + max_step_drafts; }
+  int32_t max_drafts = 0;       // that one row verifies; 0: no speculation
+  int32_t max_step_drafts = 0;  // that one plan verifies
+  // Positions that the drafter fills behind a row's draws; 0: it keeps nothing in the cache.
+  int32_t draft_lookahead = 0;
+
 };
 
 struct SchedulerStats {
@@ -76,6 +82,8 @@ class Scheduler {
   Sequence* InSlot(SlotId slot) { return slots_[static_cast<size_t>(slot.value)]; }
   // One whose deadline lies before now, or null; and the earliest deadline of all.
   Sequence* NextExpired(int64_t now_ns);
+  // In serving order.
+  std::span<Sequence* const> running() const { return running_; }
   int64_t next_deadline_ns() const;
   // Any sequence at all, for aborting everything; null when there is none.
   Sequence* Any();
@@ -91,6 +99,9 @@ class Scheduler {
   // Commit: a sampled token becomes known.
   void Append(Sequence& sequence, TokenId token);
   // Everything that runs goes back to the queue, to be computed again. With no step in flight.
+  // Commit: a row's drafts were verified and it brings num_tokens tokens, appended next; the
+  // positions behind the drafts that stand are as if never computed.
+  void Verified(Sequence& sequence, const StepRow& row, int32_t num_tokens);
   void RetractAll();
   // The sequence leaves in whatever state it is, and is destroyed.
   void Finish(Sequence& sequence, FinishMode mode);
@@ -104,8 +115,15 @@ class Scheduler {
   enum class RowOutcome { kPlanned, kNothingToDo, kNoMemory };
 
   RowOutcome PlanRow(Sequence& sequence, StepPlan& plan);
-  void EmitRow(Sequence& sequence, int32_t end, StepPlan& plan);
+  RowExtras ExtrasFor(const Sequence& sequence, int32_t end) const;
+  void EmitRow(Sequence& sequence, int32_t end, const RowExtras& extras, StepPlan& plan);
   void PlanRunning(StepPlan& plan);
+  // What a row holds beyond its known or late tokens.
+  struct RowExtras {
+    int32_t num_drafts = 0;
+    bool proposes = false;
+  };
+
   // Makes room for running_[index]; true when its row can be tried again.
   bool FreeMemoryFor(size_t index);
   bool AnyDeferred() const;
@@ -143,6 +161,7 @@ class Scheduler {
   uint64_t next_step_ = 0;
   uint64_t next_arrival_ = 0;
   uint64_t num_retractions_ = 0;
+  int32_t draft_budget_ = 0;    // drafts left in it
 };
 
 }  // namespace hayate::sched

@@ -12,6 +12,7 @@ bool Scheduler::Plan(StepPlan& plan) {
   prefill_budget_ = PrefillBudget();
   score_budget_ = options_.max_scored_tokens;
   if (options_.policy == Policy::kPriority) PreemptForPriority();
+  draft_budget_ = options_.max_step_drafts;
   const uint64_t retractions_before = num_retractions_;
   PlanRunning(plan);
   // Right after a retraction whoever waits would only take the memory that the rest needs.
@@ -52,13 +53,33 @@ Scheduler::RowOutcome Scheduler::PlanRow(Sequence& sequence, StepPlan& plan) {
     end = std::min(end, std::max(begin, sequence.score_next) + score_budget_);
   }
   if (end <= begin) return RowOutcome::kNothingToDo;
-  if (!sequence.cache->Reserve(begin, end, plan)) return RowOutcome::kNoMemory;
-  EmitRow(sequence, end, plan);
+  // Speculation takes memory that is there; nobody is retracted for it.
+  RowExtras extras = ExtrasFor(sequence, end);
+  const int32_t reach = end + extras.num_drafts + (extras.proposes ? options_.draft_lookahead : 0);
+  if (!sequence.cache->Reserve(begin, reach, plan)) {
+    extras = {};
+    if (reach == end || !sequence.cache->Reserve(begin, end, plan)) return RowOutcome::kNoMemory;
+  }
+  EmitRow(sequence, end, extras, plan);
   if (!decodes) prefill_budget_ -= end - begin;
   return RowOutcome::kPlanned;
 }
 
-void Scheduler::EmitRow(Sequence& sequence, int32_t end, StepPlan& plan) {
+Scheduler::RowExtras Scheduler::ExtrasFor(const Sequence& sequence, int32_t end) const {
+  RowExtras extras;
+  if (options_.max_drafts == 0 || end != sequence.length()) return extras;
+  // The last token of an answer has none behind it that a draft could be.
+  const int32_t useful = sequence.remaining_output() - 1;
+  if (sequence.decodes_known() && !sequence.wants_scores()) {
+    extras.num_drafts = std::max(0, std::min({static_cast<int32_t>(sequence.drafts.size()),
+                                              options_.max_drafts, draft_budget_, useful}));
+  }
+  extras.proposes = options_.draft_lookahead > 0 && useful > 0 &&
+                    end + extras.num_drafts + options_.draft_lookahead <= options_.max_context;
+  return extras;
+}
+
+void Scheduler::EmitRow(Sequence& sequence, int32_t end, const RowExtras& extras, StepPlan& plan) {
   const int32_t begin = sequence.planned;
   if (!sequence.slot_started) {
     sequence.slot_started = true;
@@ -71,9 +92,11 @@ void Scheduler::EmitRow(Sequence& sequence, int32_t end, StepPlan& plan) {
   }
   StepRow row{.slot = sequence.slot,
               .begin = begin,
-              .end = end,
+              .end = end + extras.num_drafts,
               .first_token = kLateToken,
-              .samples = end == sequence.length() && sequence.wants_sample()};
+              .samples = end == sequence.length() && sequence.wants_sample(),
+              .num_drafts = extras.num_drafts,
+              .proposes = extras.proposes};
   if (begin < sequence.known()) {
     row.first_token = static_cast<int32_t>(plan.tokens.size());
     plan.tokens.insert(plan.tokens.end(), sequence.tokens.begin() + begin,
@@ -84,14 +107,26 @@ void Scheduler::EmitRow(Sequence& sequence, int32_t end, StepPlan& plan) {
     row.num_scored = std::min(end, sequence.prompt_length() - 1) - row.score_begin;
     if (row.score_begin + row.num_scored == end) {
       plan.tokens.push_back(sequence.tokens[static_cast<size_t>(end)]);
+  if (end < sequence.known()) row.next_token = sequence.tokens[static_cast<size_t>(end)];
+  if (extras.num_drafts > 0) {
+    plan.tokens.insert(plan.tokens.end(), sequence.drafts.begin(),
+                       sequence.drafts.begin() + extras.num_drafts);
+    draft_budget_ -= extras.num_drafts;
+    if (sequence.forced_accepts >= 0) {
+      row.forced_accepts = std::min(sequence.forced_accepts, extras.num_drafts);
+    }
+  }
     }
     sequence.score_next += row.num_scored;
     score_budget_ -= row.num_scored;
   }
-  if (row.samples && sequence.request.grammar != nullptr) row.mask = plan.num_masks++;
+  if (row.samples && sequence.request.grammar != nullptr) {
+    row.mask = plan.num_masks;
+    plan.num_masks += row.num_drafts + 1;
+  }
   plan.rows.push_back(row);
   plan.num_tokens += row.num_tokens();
-  sequence.planned = end;
+  sequence.planned = row.end;
   if (row.samples) ++sequence.late;
 }
 

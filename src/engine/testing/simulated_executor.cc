@@ -5,6 +5,7 @@
 
 #include "base/align.h"
 #include "base/check.h"
+#include "spec/verify.h"
 
 namespace hayate::engine {
 
@@ -17,7 +18,7 @@ TokenId SimulatedNextToken(std::span<const TokenId> context, int32_t vocab_size)
 }
 
 SimulatedExecutor::SimulatedExecutor(Options options, VirtualClock& clock)
-    : options_(std::move(options)), clock_(clock) {
+    : options_(std::move(options)), clock_(clock), rng_(options_.seed) {
   const auto slots = static_cast<size_t>(options_.max_slots);
   const auto pages_per_slot =
       static_cast<size_t>(CeilDiv(options_.max_context, options_.layout.page_tokens));
@@ -88,13 +89,42 @@ RowResult SimulatedExecutor::RunRow(const StepPlan& plan, const StepRow& row) {
     const TokenId guess = SimulatedNextToken(ReadContext(row, at + 1), options_.vocab_size);
     result.prompt_logprobs.push_back({target, target == guess ? 0.0f : -1.0f});
   }
-  if (row.samples) {
-    TokenId token = SimulatedNextToken(ReadContext(row, row.end), options_.vocab_size);
-    if (row.mask >= 0) token = FirstAllowed(plan, row.mask, token);
-    last_tokens_[static_cast<size_t>(row.slot.value)] = token;
-    result.tokens.push_back(token);
+  bool goes_on = row.samples;
+  for (int32_t i = 0; goes_on; ++i) {
+    const int32_t position = row.end - row.num_drafts + i;
+    TokenId token = SimulatedNextToken(ReadContext(row, position), options_.vocab_size);
+    if (row.mask >= 0) token = FirstAllowed(plan, row.mask + i, token);
+    const spec::Verdict verdict = spec::Verify(plan, row, i, token);
+    last_tokens_[static_cast<size_t>(row.slot.value)] = verdict.token;
+    result.tokens.push_back(verdict.token);
+    goes_on = verdict.goes_on;
+  }
+  if (row.proposes) {
+    const int32_t num_stand = row.end - row.num_drafts + static_cast<int32_t>(result.tokens.size());
+    std::vector<TokenId> context = ReadContext(row, num_stand - 1);
+    context.push_back(result.tokens.back());
+    result.drafts = ProposeDrafts(row, std::move(context));
   }
   return result;
+}
+
+std::vector<TokenId> SimulatedExecutor::ProposeDrafts(const StepRow& row,
+                                                      std::vector<TokenId> context) {
+  std::vector<TokenId> drafts;
+  for (int32_t i = 0; i < options_.max_drafts; ++i) {
+    const auto page_index = static_cast<size_t>((row.end + i) / options_.layout.page_tokens);
+    for (const auto& tables : tables_) {
+      CHECK_GT(tables[static_cast<size_t>(row.slot.value)][page_index].value, kScratchPage.value)
+          << "no page for draft position " << row.end + i;
+    }
+    TokenId draft = SimulatedNextToken(context, options_.vocab_size);
+    if (rng_.NextFloat() >= options_.draft_quality) {
+      draft = static_cast<TokenId>(rng_.Below(static_cast<uint32_t>(options_.vocab_size)));
+    }
+    context.push_back(draft);
+    drafts.push_back(draft);
+  }
+  return drafts;
 }
 
 // The first token at or after `token`, round the vocabulary, that the mask allows.

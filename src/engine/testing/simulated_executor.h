@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/rng.h"
 #include "core/step_executor.h"
 #include "tensor/cache_layout.h"
 
@@ -28,6 +29,11 @@ class SimulatedExecutor final : public StepExecutor {
     int32_t vocab_size = 50;
     int64_t step_ns = 1'000'000;  // a step's time: step_ns + tokens × token_ns
     int64_t token_ns = 10'000;
+    // The drafter: guesses behind the draws of a row that proposes, each right with the given
+    // chance.
+    int32_t max_drafts = 0;
+    float draft_quality = 0.5f;
+    uint64_t seed = 1;
   };
   // The clock advances by a step's time when its result is taken.
   SimulatedExecutor(Options options, VirtualClock& clock);
@@ -45,12 +51,15 @@ class SimulatedExecutor final : public StepExecutor {
   };
   void Apply(const StepPlan& plan);
   RowResult RunRow(const StepPlan& plan, const StepRow& row);
+  // Guesses of what follows the row's draws, which lie behind position `end`.
+  std::vector<TokenId> ProposeDrafts(const StepRow& row, std::vector<TokenId> context);
   TokenId FirstAllowed(const StepPlan& plan, int32_t mask, TokenId token) const;
   void Write(const StepRow& row, int32_t position, TokenId token);
   std::vector<TokenId> ReadContext(const StepRow& row, int32_t num_tokens);
 
   Options options_;
   VirtualClock& clock_;
+  Rng rng_;
   std::vector<std::vector<std::vector<Entry>>> pools_;    // [group][page][P]
   std::vector<std::vector<std::vector<PageId>>> tables_;  // [group][slot][index]
   std::vector<TokenId> last_tokens_;                      // [slot]

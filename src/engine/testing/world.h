@@ -30,6 +30,11 @@ struct WorldOptions {
   size_t outbox_capacity = 100'000;
   sched::SchedulerOptions scheduler = {};
   kv::PrefixReuse reuse = kv::PrefixReuse::kOn;
+  // Speculation, with scheduler.max_drafts > 0. A step's cost does not depend on its tokens, so
+  // every draft is verified.
+  DraftSource draft_source = DraftSource::kNgram;
+  float draft_quality = 0.5f;
+  double forced_accept_length = 0;
 };
 
 class World {
@@ -50,12 +55,24 @@ class World {
     options_.scheduler.prefix_reuse = options.reuse == kv::PrefixReuse::kOn;
     cache_ = kv::KvCache::Create({layout, num_pages, options.reuse}).value();
     scheduler_ = std::make_unique<sched::Scheduler>(options_.scheduler, *cache_, clock_);
+    const int32_t max_drafts = options_.scheduler.max_drafts;
+    if (max_drafts > 0) {
+      drafting_ = std::make_unique<Drafting>(
+          DraftingOptions{.source = options.draft_source,
+                          .max_drafts = max_drafts,
+                          .max_step_drafts = options_.scheduler.max_step_drafts,
+                          .max_prefill = options_.scheduler.chunked_prefill_size,
+                          .forced_accept_length = options.forced_accept_length},
+          spec::StepCost({{.tokens = 1, .ns = 1e6}}), speculation_metrics_);
+    }
     executor_ = std::make_unique<SimulatedExecutor>(
         SimulatedExecutor::Options{.layout = layout,
                                    .num_pages = num_pages,
                                    .max_slots = options_.scheduler.max_running,
                                    .max_context = options.max_context,
-                                   .vocab_size = kVocab},
+                                   .vocab_size = kVocab,
+                                   .max_drafts = max_drafts,
+                                   .draft_quality = options.draft_quality},
         clock_);
     engine_ = std::make_unique<Engine>(Engine::Parts{.scheduler = scheduler_.get(),
                                                      .cache = cache_.get(),
@@ -65,6 +82,7 @@ class World {
                                                      .clock = &clock_,
                                                      .metrics = &metrics_,
                                                      .step_log = &step_log_,
+                                                     .drafting = drafting_.get(),
                                                      .max_queued = options.max_queued});
     client_ = std::make_unique<Client>(inbox_, *engine_);
   }
@@ -120,6 +138,8 @@ class World {
   VirtualClock clock_;
   obs::Registry registry_;
   EngineMetrics metrics_;
+  SpeculationMetrics speculation_metrics_{registry_, "sim"};
+  std::unique_ptr<Drafting> drafting_;
   obs::StepLog step_log_{64};
   Inbox inbox_{1000};
   Outbox outbox_{options_.outbox_capacity, [] {}};

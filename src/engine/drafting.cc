@@ -1,0 +1,170 @@
+#include "engine/drafting.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/check.h"
+
+namespace hayate::engine {
+namespace {
+
+// Tokens indexed between two steps: a long prompt is taken in over several, a millisecond each.
+constexpr int32_t kMaxFill = 8192;
+// Waiting for a commit costs the overlap of its step: not for a guess less likely than this.
+constexpr float kLikely = 0.5f;
+// How often the steps wait for a drafter whose drafts were not worth verifying.
+constexpr uint32_t kRetryEvery = 32;
+
+}  // namespace
+
+Drafting::Drafting(const DraftingOptions& options, spec::StepCost cost, SpeculationMetrics& metrics)
+    : options_(options), cost_(std::move(cost)), metrics_(metrics) {
+  CHECK_GE(options.max_drafts, 1);
+  CHECK_GE(options.max_step_drafts, options.max_drafts);
+}
+
+void Drafting::Update(const sched::Scheduler& scheduler) {
+  fill_budget_ = kMaxFill;
+  step_ = StepOf(scheduler);
+  for (const sched::Sequence* sequence : scheduler.running()) {
+    State& state = states_[sequence->request.id];
+    if (options_.source == DraftSource::kNgram) {
+      UpdateIndex(*sequence, state);
+      state.keen = WorthWaiting(state);
+    } else {
+      state.keen = plans_without_drafts_ % kRetryEvery == 0;
+    }
+  }
+}
+
+void Drafting::UpdateIndex(const sched::Sequence& sequence, State& state) {
+  spec::NgramIndex& index = state.index;
+  // What stands in the prompt tells little of how the answer repeats it: it is not judged.
+  const int32_t quiet = sequence.prompt_length() - 1;
+  if (index.size() < quiet) {
+    const int32_t end = std::min(quiet, index.size() + fill_budget_);
+    fill_budget_ -= end - index.size();
+    index.Fill(sequence.tokens, end);
+    if (end < quiet) return;
+  }
+  while (index.size() < sequence.known()) {
+    const bool generated = index.size() >= sequence.prompt_length();
+    const spec::NgramIndex::Outcome outcome = index.Push(sequence.tokens);
+    if (generated && outcome.guessed) state.by_match.Observe(outcome.match_length, outcome.hit);
+  }
+}
+
+// The token in flight is likely to be the one guessed, and drafts behind it would pay.
+bool Drafting::WorthWaiting(const State& state) const {
+  if (options_.forced_accept_length > 0) return true;
+  const int32_t match = state.index.match_length();
+  if (!state.index.has_match() || state.by_match.Rate(match) < kLikely) return false;
+  const double plain = step_.num_rows / cost_.Ns(step_.num_tokens);
+  double tokens = step_.num_rows;
+  float chance = 1.0f;
+  for (int32_t i = 1; i <= options_.max_drafts; ++i) {
+    chance *= state.by_match.Rate(match + i);
+    tokens += static_cast<double>(chance);
+    if (tokens / cost_.Ns(step_.num_tokens + i) > plain) return true;
+  }
+  return false;
+}
+
+bool Drafting::ShouldWait(const sched::Scheduler& scheduler) const {
+  return std::ranges::any_of(scheduler.running(), [this](const sched::Sequence* sequence) {
+    if (sequence->late == 0) return false;
+    const bool verifies = sequence->planned >= sequence->length();
+    return verifies || (sequence->remaining_output() > 1 && states_.at(sequence->request.id).keen);
+  });
+}
+
+spec::DraftLengths::Step Drafting::StepOf(const sched::Scheduler& scheduler) const {
+  spec::DraftLengths::Step step{.max_drafts = options_.max_step_drafts};
+  int32_t num_prefill = 0;
+  for (const sched::Sequence* sequence : scheduler.running()) {
+    const int32_t pending = sequence->length() - sequence->planned;
+    (pending > 1 ? num_prefill : step.num_rows) += std::max(1, pending);
+  }
+  step.num_tokens = step.num_rows + std::min(num_prefill, options_.max_prefill);
+  return step;
+}
+
+void Drafting::Propose(sched::Scheduler& scheduler, GrammarStates& grammars) {
+  drafted_.clear();
+  survival_.clear();
+  for (sched::Sequence* sequence : scheduler.running()) {
+    sequence->drafts.clear();
+    sequence->forced_accepts = -1;
+    if (!sequence->decodes_known() || sequence->remaining_output() < 2) continue;
+    State& state = states_.at(sequence->request.id);
+    Draft(*sequence, state);
+    if (const auto it = grammars.find(sequence->request.id); it != grammars.end()) {
+      sequence->drafts.resize(it->second.CountAllowed(sequence->drafts));
+    }
+    if (sequence->drafts.empty()) continue;
+    drafted_.push_back(sequence);
+    survival_.push_back(std::span<const float>(state.survival).first(sequence->drafts.size()));
+  }
+  if (drafted_.empty() || options_.forced_accept_length > 0) return;
+  chosen_.resize(drafted_.size());
+  const int32_t num_drafts = lengths_.Choose(cost_, step_, survival_, chosen_);
+  for (size_t i = 0; i < drafted_.size(); ++i) {
+    drafted_[i]->drafts.resize(static_cast<size_t>(chosen_[i]));
+  }
+  metrics_.chosen_drafts.Set(num_drafts);
+  plans_without_drafts_ = num_drafts > 0 ? 0 : plans_without_drafts_ + 1;
+}
+
+void Drafting::Draft(sched::Sequence& sequence, State& state) const {
+  const int32_t limit = std::min(options_.max_drafts, sequence.remaining_output() - 1);
+  float chance = 1.0f;
+  state.survival.clear();
+  if (options_.source == DraftSource::kNgram) {
+    const spec::NgramIndex& index = state.index;
+    if (index.has_match() && index.size() == sequence.known()) {
+      index.Guess(sequence.tokens, limit, sequence.drafts);
+    }
+    for (size_t i = 0; i < sequence.drafts.size(); ++i) {
+      chance *= state.by_match.Rate(index.match_length() + static_cast<int32_t>(i));
+      state.survival.push_back(chance);
+    }
+  } else if (state.proposed_at == sequence.known()) {
+    const size_t count = std::min(state.proposed.size(), static_cast<size_t>(limit));
+    sequence.drafts.assign(state.proposed.begin(),
+                           state.proposed.begin() + static_cast<ptrdiff_t>(count));
+    for (size_t i = 0; i < count; ++i) {
+      chance *= i < state.confidences.size() ? state.confidences[i]
+                                             : state.by_place.Rate(static_cast<int32_t>(i));
+      state.survival.push_back(chance);
+    }
+  }
+  if (options_.forced_accept_length > 0) Force(sequence, state, static_cast<size_t>(limit));
+}
+
+void Drafting::Force(sched::Sequence& sequence, State& state, size_t limit) const {
+  sequence.drafts.resize(limit, sequence.tokens.back());
+  state.survival.resize(limit, 1.0f);
+  sequence.forced_accepts =
+      static_cast<int32_t>(std::floor(state.owed + options_.forced_accept_length - 1.0));
+}
+
+void Drafting::Committed(const sched::Sequence& sequence, const StepRow& row, RowResult& result) {
+  State& state = states_[sequence.request.id];
+  state.proposed = std::move(result.drafts);
+  state.confidences = std::move(result.draft_confidences);
+  state.proposed_at = sequence.known();
+  if (row.num_drafts == 0) {
+    state.by_place.Forget();
+    return;
+  }
+  const auto accepted = static_cast<int32_t>(result.tokens.size()) - 1;
+  metrics_.ObserveVerify(row.num_drafts, accepted);
+  if (row.forced_accepts >= 0) {
+    state.owed += options_.forced_accept_length - 1.0 - accepted;
+  } else {
+    state.by_place.Observe(row.num_drafts, accepted);
+  }
+}
+
+}  // namespace hayate::engine

@@ -1,0 +1,188 @@
+// Speculation over the simulator: whatever is drafted, every answer is that of the same request
+// alone, and every page comes back.
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "engine/testing/world.h"
+
+namespace hayate::engine {
+namespace {
+
+using testing::kStopToken;
+using testing::MakeRequest;
+using testing::RandomPrompt;
+using testing::Solo;
+using testing::World;
+using testing::WorldOptions;
+
+WorldOptions ModelDrafts(int32_t max_drafts, float quality) {
+  WorldOptions options;
+  options.scheduler.max_drafts = max_drafts;
+  options.scheduler.max_step_drafts = 8 * max_drafts;
+  options.scheduler.draft_lookahead = max_drafts;
+  options.draft_source = DraftSource::kModel;
+  options.draft_quality = quality;
+  return options;
+}
+
+TEST(Speculation, PerfectDraftsBringARowFullOfTokens) {
+  World world(ModelDrafts(4, 1.0f));
+  Rng rng(1);
+  Request request = MakeRequest(RandomPrompt(rng, 30), 51);
+  request.sampling.ignore_eos = true;
+  const RequestId id = world.Submit(request);
+  world.Settle();
+  EXPECT_EQ(world.Tokens(id), Solo(request));
+  // The first token comes without drafts, then five a step.
+  EXPECT_EQ(world.Last(id).num_verifies, 10);
+  EXPECT_EQ(world.Last(id).num_drafts, 40);
+  EXPECT_EQ(world.Last(id).num_accepted_drafts, 40);
+  EXPECT_EQ(world.speculation_metrics_.verify_calls.value(), 10u);
+  EXPECT_EQ(world.speculation_metrics_.accepted_tokens.value(), 40u);
+  world.ExpectAtRest();
+}
+
+TEST(Speculation, UselessDraftsChangeNothing) {
+  World world(ModelDrafts(3, 0.0f));
+  Rng rng(2);
+  const Request request = MakeRequest(RandomPrompt(rng, 17), 60);
+  const RequestId id = world.Submit(request);
+  world.Settle();
+  EXPECT_EQ(world.Tokens(id), Solo(request));
+  EXPECT_LT(world.Last(id).num_accepted_drafts, 10);
+  world.ExpectAtRest();
+}
+
+TEST(Speculation, AStopTokenInsideTheDraftsEndsTheAnswerThere) {
+  Rng rng(3);
+  int ended_inside = 0;
+  for (int i = 0; i < 60; ++i) {
+    World world(ModelDrafts(6, 1.0f));
+    const Request request = MakeRequest(RandomPrompt(rng, 9), 100);
+    const RequestId id = world.Submit(request);
+    world.Settle();
+    const std::vector<TokenId> answer = world.Tokens(id);
+    ASSERT_EQ(answer, Solo(request));
+    ended_inside += answer.back() == kStopToken && (answer.size() - 1) % 7 != 0;
+    EXPECT_EQ(world.Last(id).tokens.back(), answer.back());
+    world.ExpectAtRest();
+  }
+  EXPECT_GT(ended_inside, 10);
+}
+
+TEST(Speculation, ForcedAcceptanceBringsTheDeclaredLength) {
+  WorldOptions options = ModelDrafts(4, 0.0f);
+  options.forced_accept_length = 3.25;
+  World world(options);
+  Rng rng(4);
+  Request request = MakeRequest(RandomPrompt(rng, 20), 131);
+  request.sampling.ignore_eos = true;
+  const RequestId id = world.Submit(request);
+  world.Settle();
+  EXPECT_EQ(world.Tokens(id).size(), 131u);
+  EXPECT_NEAR(130.0 / world.Last(id).num_verifies, 3.25, 0.1);
+  world.ExpectAtRest();
+}
+
+TEST(Speculation, TheNextRequestMayReuseWhatStoodAndNothingElse) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    World world(ModelDrafts(5, 0.6f));
+    Rng rng(seed);
+    Request request = MakeRequest(RandomPrompt(rng, 21), 60);
+    request.sampling.ignore_eos = true;
+    const RequestId first = world.Submit(request);
+    world.Settle();
+    std::vector<TokenId> longer = request.prompt;
+    const std::vector<TokenId> answer = world.Tokens(first);
+    longer.insert(longer.end(), answer.begin(), answer.end());
+    const Request next = MakeRequest(longer, 30);
+    const RequestId second = world.Submit(next);
+    world.Settle();
+    ASSERT_GE(world.Last(second).cached_tokens, 76);
+    ASSERT_EQ(world.Tokens(second), Solo(next));
+    world.ExpectAtRest();
+  }
+}
+
+// One random life with drafts; as the engine's own test, but for the drafts.
+void RunRandomLife(uint64_t seed) {
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  Rng rng(seed);
+  WorldOptions options;
+  options.page_tokens = 1 << rng.Below(4);
+  options.max_context = rng.Between(40, 120);
+  options.total_tokens = options.max_context + options.page_tokens * rng.Between(1, 60);
+  options.window = rng.Below(3) == 0 ? rng.Between(1, 40) : 0;
+  options.reuse = rng.Below(8) == 0 ? kv::PrefixReuse::kOff : kv::PrefixReuse::kOn;
+  sched::SchedulerOptions& scheduler = options.scheduler;
+  scheduler.max_running = rng.Between(1, 12);
+  scheduler.chunked_prefill_size = rng.Between(1, 64);
+  scheduler.max_scored_tokens = rng.Between(1, 8);
+  scheduler.policy = static_cast<sched::Policy>(rng.Below(3));
+  scheduler.max_drafts = rng.Between(1, 9);
+  scheduler.max_step_drafts = scheduler.max_drafts * rng.Between(1, 6);
+  options.draft_source = rng.Below(3) == 0 ? DraftSource::kNgram : DraftSource::kModel;
+  if (options.draft_source == DraftSource::kModel) scheduler.draft_lookahead = scheduler.max_drafts;
+  options.draft_quality = rng.NextFloat();
+  World world(options);
+
+  const std::vector<TokenId> shared = RandomPrompt(rng, options.max_context);
+  std::map<RequestId, Request> submitted;
+  std::set<RequestId> cancelled;
+  const int num_events = rng.Between(5, 60);
+  for (int i = 0; i < num_events; ++i) {
+    const uint32_t dice = rng.Below(10);
+    if (dice < 4) {
+      const int32_t length = rng.Between(1, options.max_context - 2);
+      std::vector<TokenId> prompt = RandomPrompt(rng, length);
+      std::copy_n(shared.begin(), rng.Between(0, length), prompt.begin());
+      Request request = MakeRequest(prompt, rng.Between(0, options.max_context - length));
+      request.priority = rng.Between(0, 3) * 10;
+      request.sampling.ignore_eos = rng.Below(2) == 0;
+      if (rng.Below(6) == 0) request.logprobs = {true, 0, rng.Between(0, length - 1)};
+      submitted.emplace(world.Submit(request), request);
+    } else if (dice == 4 && !submitted.empty()) {
+      auto it = submitted.begin();
+      std::advance(it, rng.Below(static_cast<uint32_t>(submitted.size())));
+      if (rng.Below(2) == 0) {
+        world.client_->Cancel(it->first);
+      } else {
+        world.client_->Complete(it->first);
+      }
+      cancelled.insert(it->first);
+    } else {
+      for (uint32_t turns = rng.Below(8); turns > 0; --turns) {
+        world.engine_->Turn();
+        world.Collect();
+        const Status integrity = world.cache_->CheckIntegrity();
+        ASSERT_TRUE(integrity.ok()) << integrity.ToString();
+      }
+    }
+  }
+  world.Settle();
+  world.ExpectAtRest();
+  for (const auto& [id, request] : submitted) {
+    ASSERT_TRUE(world.events_.contains(id));
+    ASSERT_TRUE(world.Last(id).finish);
+    const std::vector<TokenId> got = world.Tokens(id);
+    std::vector<TokenId> expected = Solo(request);
+    if (cancelled.contains(id)) {
+      ASSERT_LE(got.size(), expected.size());
+      expected.resize(got.size());
+    }
+    ASSERT_EQ(got, expected) << "request " << id;
+  }
+}
+
+TEST(Speculation, ThousandsOfRandomSchedulesAnswerAsIfAloneAndLoseNoPage) {
+  for (uint64_t seed = 0; seed < 2000; ++seed) {
+    RunRandomLife(seed);
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace hayate::engine
