@@ -44,14 +44,14 @@ struct SchedulerOptions {
   // one.
   int32_t preemption_threshold = 10;
 
-  // The most tokens and logits rows that a plan can hold.
-  int32_t max_step_tokens() const { return chunked_prefill_size + max_running + max_step_drafts; }
-  int32_t max_step_logits() const { return max_running + max_scored_tokens + max_step_drafts; }
   int32_t max_drafts = 0;       // that one row verifies; 0: no speculation
   int32_t max_step_drafts = 0;  // that one plan verifies
   // Positions that the drafter fills behind a row's draws; 0: it keeps nothing in the cache.
   int32_t draft_lookahead = 0;
 
+  // The most tokens and logits rows that a plan can hold.
+  int32_t max_step_tokens() const { return chunked_prefill_size + max_running + max_step_drafts; }
+  int32_t max_step_logits() const { return max_running + max_scored_tokens + max_step_drafts; }
 };
 
 struct SchedulerStats {
@@ -79,11 +79,11 @@ class Scheduler {
   Sequence& Add(Request request);
   // Null when it has finished.
   Sequence* Find(RequestId id);
+  // In serving order.
+  std::span<Sequence* const> running() const { return running_; }
   Sequence* InSlot(SlotId slot) { return slots_[static_cast<size_t>(slot.value)]; }
   // One whose deadline lies before now, or null; and the earliest deadline of all.
   Sequence* NextExpired(int64_t now_ns);
-  // In serving order.
-  std::span<Sequence* const> running() const { return running_; }
   int64_t next_deadline_ns() const;
   // Any sequence at all, for aborting everything; null when there is none.
   Sequence* Any();
@@ -96,12 +96,12 @@ class Scheduler {
   // The step's results are in; called before they are committed.
   void Retired(uint64_t step) { cache_.StepRetired(step); }
 
-  // Commit: a sampled token becomes known.
-  void Append(Sequence& sequence, TokenId token);
-  // Everything that runs goes back to the queue, to be computed again. With no step in flight.
   // Commit: a row's drafts were verified and it brings num_tokens tokens, appended next; the
   // positions behind the drafts that stand are as if never computed.
   void Verified(Sequence& sequence, const StepRow& row, int32_t num_tokens);
+  // Commit: a sampled token becomes known.
+  void Append(Sequence& sequence, TokenId token);
+  // Everything that runs goes back to the queue, to be computed again. With no step in flight.
   void RetractAll();
   // The sequence leaves in whatever state it is, and is destroyed.
   void Finish(Sequence& sequence, FinishMode mode);
@@ -114,16 +114,16 @@ class Scheduler {
   int32_t PrefillBudget() const;
   enum class RowOutcome { kPlanned, kNothingToDo, kNoMemory };
 
-  RowOutcome PlanRow(Sequence& sequence, StepPlan& plan);
-  RowExtras ExtrasFor(const Sequence& sequence, int32_t end) const;
-  void EmitRow(Sequence& sequence, int32_t end, const RowExtras& extras, StepPlan& plan);
-  void PlanRunning(StepPlan& plan);
   // What a row holds beyond its known or late tokens.
   struct RowExtras {
     int32_t num_drafts = 0;
     bool proposes = false;
   };
 
+  RowOutcome PlanRow(Sequence& sequence, StepPlan& plan);
+  RowExtras ExtrasFor(const Sequence& sequence, int32_t end) const;
+  void EmitRow(Sequence& sequence, int32_t end, const RowExtras& extras, StepPlan& plan);
+  void PlanRunning(StepPlan& plan);
   // Makes room for running_[index]; true when its row can be tried again.
   bool FreeMemoryFor(size_t index);
   bool AnyDeferred() const;
@@ -158,10 +158,10 @@ class Scheduler {
   OutputReserve reserve_;
   int32_t prefill_budget_ = 0;  // tokens left in the plan being written
   int32_t score_budget_ = 0;    // scored positions left in it
+  int32_t draft_budget_ = 0;    // drafts left in it
   uint64_t next_step_ = 0;
   uint64_t next_arrival_ = 0;
   uint64_t num_retractions_ = 0;
-  int32_t draft_budget_ = 0;    // drafts left in it
 };
 
 }  // namespace hayate::sched

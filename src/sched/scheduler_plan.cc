@@ -11,8 +11,8 @@ bool Scheduler::Plan(StepPlan& plan) {
   plan.step = next_step_;
   prefill_budget_ = PrefillBudget();
   score_budget_ = options_.max_scored_tokens;
-  if (options_.policy == Policy::kPriority) PreemptForPriority();
   draft_budget_ = options_.max_step_drafts;
+  if (options_.policy == Policy::kPriority) PreemptForPriority();
   const uint64_t retractions_before = num_retractions_;
   PlanRunning(plan);
   // Right after a retraction whoever waits would only take the memory that the rest needs.
@@ -102,11 +102,6 @@ void Scheduler::EmitRow(Sequence& sequence, int32_t end, const RowExtras& extras
     plan.tokens.insert(plan.tokens.end(), sequence.tokens.begin() + begin,
                        sequence.tokens.begin() + end);
   }
-  if (sequence.wants_scores() && sequence.score_next < end) {
-    row.score_begin = sequence.score_next;
-    row.num_scored = std::min(end, sequence.prompt_length() - 1) - row.score_begin;
-    if (row.score_begin + row.num_scored == end) {
-      plan.tokens.push_back(sequence.tokens[static_cast<size_t>(end)]);
   if (end < sequence.known()) row.next_token = sequence.tokens[static_cast<size_t>(end)];
   if (extras.num_drafts > 0) {
     plan.tokens.insert(plan.tokens.end(), sequence.drafts.begin(),
@@ -116,6 +111,11 @@ void Scheduler::EmitRow(Sequence& sequence, int32_t end, const RowExtras& extras
       row.forced_accepts = std::min(sequence.forced_accepts, extras.num_drafts);
     }
   }
+  if (sequence.wants_scores() && sequence.score_next < end) {
+    row.score_begin = sequence.score_next;
+    row.num_scored = std::min(end, sequence.prompt_length() - 1) - row.score_begin;
+    if (row.score_begin + row.num_scored == end) {
+      plan.tokens.push_back(sequence.tokens[static_cast<size_t>(end)]);
     }
     sequence.score_next += row.num_scored;
     score_budget_ -= row.num_scored;
