@@ -1,8 +1,11 @@
 #include "ops/moe/moe.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <numeric>
+#include <span>
 
 #include "base/align.h"
 #include "ops/activation/swiglu.h"
@@ -100,34 +103,6 @@ void RunGroup(Stream stream, Workspace& workspace, const ExpertsArgs& args, int6
   workspace.ResetTo(mark);
 }
 
-// out += g(x) · S(x).
-void AddShared(Stream stream, Workspace& workspace, const MoeArgs& args) {
-  const MoeWeights& weights = *args.weights;
-  if (!weights.shared_gate_up) return;
-  const int64_t h = args.config->hidden_size, f = args.config->shared_size;
-  for (int64_t begin = 0; begin < args.x.rows(); begin += kTokensPerPass) {
-    const size_t mark = workspace.mark();
-    const int64_t count = std::min(kTokensPerPass, args.x.rows() - begin);
-    const ConstTensorView x{args.x.data + begin * h * 4, DType::kF32, {count, h}};
-    const TensorView gate_up = workspace.Take(DType::kF32, {count, 2 * f});
-    const TensorView hidden = workspace.Take(DType::kF32, {count, f});
-    const TensorView result = workspace.Take(DType::kF32, {count, h});
-    const TensorView gate = workspace.Take(DType::kF32, {count, 1});
-    Matmul(stream, workspace, {.out = gate_up, .x = x, .w = &*weights.shared_gate_up});
-    Glu(stream, hidden, gate_up, args.config->form);
-    Matmul(stream, workspace, {.out = result, .x = hidden, .w = &*weights.shared_down});
-    if (weights.shared_gate) {
-      Matmul(stream, workspace, {.out = gate, .x = x, .w = &*weights.shared_gate});
-    }
-    for (int64_t i = 0; i < count; ++i) {
-      const float weight =
-          weights.shared_gate ? 1.0f / (1.0f + std::exp(-gate.as<float>()[i])) : 1.0f;
-      Axpy(weight, result.as<float>() + i * h, args.out.as<float>() + (begin + i) * h, h);
-    }
-    workspace.ResetTo(mark);
-  }
-}
-
 }  // namespace
 
 int64_t ExpertWeights::bytes() const {
@@ -156,14 +131,38 @@ void RunExperts(Stream stream, Workspace& workspace, const ExpertsArgs& args) {
   workspace.ResetTo(mark);
 }
 
-void Moe(Stream stream, Workspace& workspace, const MoeArgs& args) {
+void AddSharedExpert(Stream stream, Workspace& workspace, const MoeArgs& args) {
+  const MoeWeights& weights = *args.weights;
+  if (!weights.shared_gate_up) return;
+  const int64_t h = args.config->hidden_size, f = args.config->shared_size;
+  for (int64_t begin = 0; begin < args.x.rows(); begin += kTokensPerPass) {
+    const size_t mark = workspace.mark();
+    const int64_t count = std::min(kTokensPerPass, args.x.rows() - begin);
+    const ConstTensorView x{args.x.data + begin * h * 4, DType::kF32, {count, h}};
+    const TensorView gate_up = workspace.Take(DType::kF32, {count, 2 * f});
+    const TensorView hidden = workspace.Take(DType::kF32, {count, f});
+    const TensorView result = workspace.Take(DType::kF32, {count, h});
+    const TensorView gate = workspace.Take(DType::kF32, {count, 1});
+    Matmul(stream, workspace, {.out = gate_up, .x = x, .w = &*weights.shared_gate_up});
+    Glu(stream, hidden, gate_up, args.config->form);
+    Matmul(stream, workspace, {.out = result, .x = hidden, .w = &*weights.shared_down});
+    if (weights.shared_gate) {
+      Matmul(stream, workspace, {.out = gate, .x = x, .w = &*weights.shared_gate});
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      const float weight =
+          weights.shared_gate ? 1.0f / (1.0f + std::exp(-gate.as<float>()[i])) : 1.0f;
+      Axpy(weight, result.as<float>() + i * h, args.out.as<float>() + (begin + i) * h, h);
+    }
+    workspace.ResetTo(mark);
+  }
+}
+
+void ChooseExperts(Stream stream, Workspace& workspace, const ChooseExpertsArgs& args) {
   const size_t mark = workspace.mark();
   const MoeWeights& weights = *args.weights;
   const RouterConfig& router = args.config->router;
-  const int64_t tokens = args.x.rows();
-  const TensorView logits = workspace.Take(DType::kF32, {tokens, router.num_experts});
-  int32_t* chosen = workspace.TakeArray<int32_t>(tokens * router.top_k);
-  float* routing = workspace.TakeArray<float>(tokens * router.top_k);
+  const TensorView logits = workspace.Take(DType::kF32, {args.x.rows(), router.num_experts});
   Matmul(stream, workspace,
          {.out = logits, .x = args.x, .w = &weights.gate, .bias = RowOf(weights.gate_bias, 0, 0)});
   Route(stream, router,
@@ -173,16 +172,45 @@ void Moe(Stream stream, Workspace& workspace, const MoeArgs& args) {
                        ? nullptr
                        : reinterpret_cast<const int32_t*>(weights.listed.data()),
          .token_ids = args.token_ids,
-         .experts = chosen,
-         .weights = routing});
+         .experts = args.chosen,
+         .weights = args.routing});
+  workspace.ResetTo(mark);
+}
+
+void CombineExperts(Stream, const CombineExpertsArgs& args) {
+  const int64_t k = args.top_k, h = args.out.shape[1];
+  std::memset(args.out.data, 0, static_cast<size_t>(args.out.num_bytes()));
+  std::array<int64_t, kMaxExpertsPerToken> order;
+  const auto choices = std::span(order).first(static_cast<size_t>(k));
+  for (int64_t t = 0; t < args.out.rows(); ++t) {
+    std::iota(choices.begin(), choices.end(), t * k);
+    std::ranges::sort(choices, {}, [&](int64_t pair) { return args.chosen[pair]; });
+    for (const int64_t pair : choices) {
+      Axpy(1.0f, args.rows.as<float>() + pair * h, args.out.as<float>() + t * h, h);
+    }
+  }
+}
+
+void Moe(Stream stream, Workspace& workspace, const MoeArgs& args) {
+  const size_t mark = workspace.mark();
+  const int64_t pairs = args.x.rows() * args.config->router.top_k;
+  int32_t* chosen = workspace.TakeArray<int32_t>(pairs);
+  float* routing = workspace.TakeArray<float>(pairs);
+  ChooseExperts(stream, workspace,
+                {.x = args.x,
+                 .token_ids = args.token_ids,
+                 .config = args.config,
+                 .weights = args.weights,
+                 .chosen = chosen,
+                 .routing = routing});
   RunExperts(stream, workspace,
              {.out = args.out,
               .x = args.x,
               .chosen = chosen,
               .weights = routing,
               .config = args.config,
-              .experts = &weights.experts});
-  AddShared(stream, workspace, args);
+              .experts = &args.weights->experts});
+  AddSharedExpert(stream, workspace, args);
   workspace.ResetTo(mark);
 }
 

@@ -68,6 +68,30 @@ struct MoeArgs {
 };
 void Moe(Stream stream, Workspace& workspace, const MoeArgs& args);
 
+// The parts of Moe, for callers whose rows travel to the ranks of their experts. First the choice:
+struct ChooseExpertsArgs {
+  ConstTensorView x;                   // [T, H]
+  const int32_t* token_ids = nullptr;  // [T]; only layers with listed experts read it
+  const MoeConfig* config = nullptr;
+  const MoeWeights* weights = nullptr;
+  int32_t* chosen = nullptr;  // [T, K] out: experts' indices in the layer
+  float* routing = nullptr;   // [T, K] out
+};
+void ChooseExperts(Stream stream, Workspace& workspace, const ChooseExpertsArgs& args);
+
+// Then what the experts gave: out[t] = Σ_j rows[t · K + j], over experts in order of their index,
+// as RunExperts sums them.
+struct CombineExpertsArgs {
+  TensorView out;                   // [T, H]: overwritten
+  ConstTensorView rows;             // [T · K, H], weighted
+  const int32_t* chosen = nullptr;  // [T, K]
+  int32_t top_k = 0;                // K
+};
+void CombineExperts(Stream stream, const CombineExpertsArgs& args);
+
+// Last the shared expert: args.out += g(x) · S(x).
+void AddSharedExpert(Stream stream, Workspace& workspace, const MoeArgs& args);
+
 // Upper bound of what Moe takes from the workspace, bytes. `num_experts` of this rank.
 int64_t MoeWorkspaceBytes(const MoeConfig& config, int64_t num_experts, int64_t max_tokens);
 

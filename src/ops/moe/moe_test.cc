@@ -197,6 +197,52 @@ TEST(Moe, ATokensBitsDoNotDependOnItsNeighbours) {
   }
 }
 
+// As ranks do whose rows travel: every pair of row and expert is a row of its own, the expert is
+// named by its place, and the token's sum is taken afterwards.
+TEST(Moe, RowsThatTravelToTheirExpertsHaveTheBitsOfTheWhole) {
+  Rng rng(11);
+  for (const MoeConfig& config : {kQwen, kGptOss, kV4}) {
+    Layer layer(config, 12);
+    const int64_t tokens = 90, h = config.hidden_size, k = config.router.top_k;
+    Floats x = Normal(tokens * h, 1.0f, rng), out(x.size(), 9.0f);
+    Floats pairs, results(static_cast<size_t>(tokens * k * h));
+    const MoeWeights weights = layer.Pack(0, config.router.num_experts);
+    std::vector<int32_t> chosen(static_cast<size_t>(tokens * k));
+    Floats routing(chosen.size());
+    const auto device = MakeCpuDevice(0);
+    Workspace workspace(Buffer::Allocate(*device, size_t{4} << 20).value());
+    const auto view = [&](Floats& values, int64_t width) {
+      return TensorView{reinterpret_cast<std::byte*>(values.data()), DType::kF32,
+                        Shape{std::ssize(values) / width, width}};
+    };
+    ChooseExperts({}, workspace,
+                  {.x = view(x, h),
+                   .config = &config,
+                   .weights = &weights,
+                   .chosen = chosen.data(),
+                   .routing = routing.data()});
+    for (int64_t pair = 0; pair < tokens * k; ++pair) {
+      pairs.insert(pairs.end(), x.begin() + pair / k * h, x.begin() + (pair / k + 1) * h);
+    }
+    MoeConfig one = config;
+    one.router.top_k = 1;
+    RunExperts({}, workspace,
+               {.out = view(results, h),
+                .x = view(pairs, h),
+                .chosen = chosen.data(),
+                .weights = routing.data(),
+                .config = &one,
+                .experts = &weights.experts});
+    CombineExperts({}, {.out = view(out, h),
+                        .rows = view(results, h),
+                        .chosen = chosen.data(),
+                        .top_k = static_cast<int32_t>(k)});
+    AddSharedExpert({}, workspace,
+                    {.out = view(out, h), .x = view(x, h), .config = &config, .weights = &weights});
+    EXPECT_EQ(out, layer.Run(weights, x));
+  }
+}
+
 TEST(RunExperts, SkipsExpertsOfOtherRanks) {
   Layer layer(kGptOss, 9);
   const MoeWeights weights = layer.Pack(2, 4);
