@@ -5,8 +5,10 @@
 #include <limits>
 
 #include "base/check.h"
+#include "ops/activation/sm90/clamped_swiglu.h"
 #include "ops/detail/exp_x86.h"
 #include "ops/detail/x86.h"
+#include "tensor/cuda_build.h"
 
 namespace hayate::ops {
 namespace {
@@ -89,7 +91,10 @@ void RunRows(const ClampedSwiGluKernel& kernel, const ClampedSwiGluArgs& args) {
 
 std::span<const ClampedSwiGluKernel> AllClampedSwiGluKernels() { return kKernels; }
 
-void ClampedSwiGlu(Stream, const ClampedSwiGluArgs& args) {
+void ClampedSwiGlu(Stream stream, const ClampedSwiGluArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::ClampedSwiGlu(stream, args);
+  }
   static const ClampedSwiGluKernel& chosen = *std::ranges::find_if(
       kKernels, [](const auto& kernel) { return kernel.runs_on(DetectCpuFeatures()); });
   RunRows(chosen, args);

@@ -23,7 +23,7 @@ struct SwiGluForm {
 };
 
 struct ClampedSwiGluArgs {
-  TensorView out;           // [T, F], f32 on the CPU
+  TensorView out;           // [T, F], f32 or, on CUDA, bf16
   ConstTensorView gate_up;  // [T, 2F]: gate then up
   SwiGluForm form;
 };

@@ -9,6 +9,8 @@
 
 #include "base/align.h"
 #include "ops/activation/swiglu.h"
+#include "ops/moe/sm90/experts.h"
+#include "tensor/cuda_build.h"
 
 namespace hayate::ops {
 namespace {
@@ -116,7 +118,17 @@ int64_t MoeWeights::bytes() const {
          experts.bytes() + BytesOf(shared_gate_up) + BytesOf(shared_down) + BytesOf(shared_gate);
 }
 
+Status PlaceExperts(Device& device, ExpertWeights& experts) {
+  if constexpr (kCudaBuild) {
+    if (device.kind() == DeviceKind::kCuda) return sm90::PlaceExperts(device, experts);
+  }
+  return OkStatus();
+}
+
 void RunExperts(Stream stream, Workspace& workspace, const ExpertsArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::RunExperts(stream, workspace, args);
+  }
   DCHECK(args.config->place == RoutingWeightPlace::kAfterDown ||
          args.experts->down_bias.size() == 0);
   const size_t mark = workspace.mark();
@@ -132,6 +144,9 @@ void RunExperts(Stream stream, Workspace& workspace, const ExpertsArgs& args) {
 }
 
 void AddSharedExpert(Stream stream, Workspace& workspace, const MoeArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::AddSharedExpert(stream, workspace, args);
+  }
   const MoeWeights& weights = *args.weights;
   if (!weights.shared_gate_up) return;
   const int64_t h = args.config->hidden_size, f = args.config->shared_size;
@@ -159,6 +174,9 @@ void AddSharedExpert(Stream stream, Workspace& workspace, const MoeArgs& args) {
 }
 
 void ChooseExperts(Stream stream, Workspace& workspace, const ChooseExpertsArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::ChooseExperts(stream, workspace, args);
+  }
   const size_t mark = workspace.mark();
   const MoeWeights& weights = *args.weights;
   const RouterConfig& router = args.config->router;
@@ -177,7 +195,10 @@ void ChooseExperts(Stream stream, Workspace& workspace, const ChooseExpertsArgs&
   workspace.ResetTo(mark);
 }
 
-void CombineExperts(Stream, const CombineExpertsArgs& args) {
+void CombineExperts(Stream stream, const CombineExpertsArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::CombineExperts(stream, args);
+  }
   const int64_t k = args.top_k, h = args.out.shape[1];
   std::memset(args.out.data, 0, static_cast<size_t>(args.out.num_bytes()));
   std::array<int64_t, kMaxExpertsPerToken> order;
@@ -192,6 +213,9 @@ void CombineExperts(Stream, const CombineExpertsArgs& args) {
 }
 
 void Moe(Stream stream, Workspace& workspace, const MoeArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::Moe(stream, workspace, args);
+  }
   const size_t mark = workspace.mark();
   const int64_t pairs = args.x.rows() * args.config->router.top_k;
   int32_t* chosen = workspace.TakeArray<int32_t>(pairs);
@@ -222,8 +246,12 @@ int64_t MoeWorkspaceBytes(const MoeConfig& config, int64_t num_experts, int64_t 
   const int64_t passes = pass * (h + 3 * f + 1) * 4;
   const int64_t products = std::max({MatmulWorkspaceBytes(max_tokens, h),
                                      MatmulWorkspaceBytes(pass, h), MatmulWorkspaceBytes(pass, f)});
-  return routing + (num_experts + 2) * 8 + passes + products +
-         9 * static_cast<int64_t>(Workspace::kAlignment);
+  const int64_t bytes = routing + (num_experts + 2) * 8 + passes + products +
+                        9 * static_cast<int64_t>(Workspace::kAlignment);
+  if constexpr (kCudaBuild) {
+    return std::max(bytes, sm90::MoeWorkspaceBytes(config, num_experts, max_tokens));
+  }
+  return bytes;
 }
 
 }  // namespace hayate::ops

@@ -6,8 +6,9 @@
 //   g(x) = sigmoid(shared_gate · x), or 1 without a shared gate
 //
 // Every rank routes all tokens and computes its own experts and its part of the shared one; the
-// ranks' outputs add up to the layer. A token's sum runs over its experts in order of their index,
-// then the shared one, so its bits depend on the token alone.
+// ranks' outputs add up to the layer. A token's sum runs over its experts in a fixed order (of
+// their index on the CPU, of the choice on CUDA), then the shared one, so its bits depend on the
+// token alone.
 
 #include <cstdint>
 #include <optional>
@@ -41,9 +42,13 @@ struct ExpertWeights {
   std::vector<PackedMatrix> down;     // each [H, F]
   Buffer gate_up_bias;                // [experts, 2F] f32, or empty
   Buffer down_bias;                   // [experts, H] f32, or empty
+  Buffer addresses;                   // CUDA, of PlaceExperts: [2, experts] of gate_up, of down
 
   int64_t bytes() const;
 };
+// To be called once all matrices are there, before the first RunExperts. kUnsupported where the
+// device has no kernel for them.
+Status PlaceExperts(Device& device, ExpertWeights& experts);
 
 // One layer's weights on one rank. Immutable once loaded.
 struct MoeWeights {
@@ -60,8 +65,8 @@ struct MoeWeights {
 };
 
 struct MoeArgs {
-  TensorView out;                      // [T, H], f32 on the CPU
-  ConstTensorView x;                   // [T, H]
+  TensorView out;                      // [T, H], of the type of x
+  ConstTensorView x;                   // [T, H], f32 or, on CUDA, bf16
   const int32_t* token_ids = nullptr;  // [T]; only layers with listed experts read it
   const MoeConfig* config = nullptr;
   const MoeWeights* weights = nullptr;
@@ -79,8 +84,8 @@ struct ChooseExpertsArgs {
 };
 void ChooseExperts(Stream stream, Workspace& workspace, const ChooseExpertsArgs& args);
 
-// Then what the experts gave: out[t] = Σ_j rows[t · K + j], over experts in order of their index,
-// as RunExperts sums them.
+// Then what the experts gave: out[t] = Σ_j rows[t · K + j], in the order in which RunExperts sums
+// them.
 struct CombineExpertsArgs {
   TensorView out;                   // [T, H]: overwritten
   ConstTensorView rows;             // [T · K, H], weighted

@@ -6,6 +6,8 @@
 #include <limits>
 
 #include "base/error.h"
+#include "ops/moe/sm90/router.h"
+#include "tensor/cuda_build.h"
 
 namespace hayate::ops {
 namespace {
@@ -128,7 +130,10 @@ Status CheckRouter(const RouterConfig& config) {
   return OkStatus();
 }
 
-void Route(Stream, const RouterConfig& config, const RouteArgs& args) {
+void Route(Stream stream, const RouterConfig& config, const RouteArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::Route(stream, config, args);
+  }
   DCHECK_EQ(args.logits.cols(), config.num_experts);
   std::array<float, kMaxExperts> scores;
   const int64_t k = config.top_k;

@@ -77,6 +77,25 @@ void Launch(const Stream& stream, const ConvertArgs& args) {
   LaunchTo<kType, __nv_bfloat16>(stream, args);
 }
 
+// A thread makes eight neighbours, four bytes of codes.
+template <typename Out>
+__global__ void __launch_bounds__(kThreads)
+    ConvertMxfp4Kernel(Out* out, const uint32_t* codes, const uint8_t* scales, int64_t eights) {
+  for (int64_t i = blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x; i < eights;
+       i += static_cast<int64_t>(gridDim.x) * kThreads) {
+    const uint32_t word = codes[i];
+    const uint32_t exponent = scales[i / 4];
+    // 2^(e − 127), halved because the codes are doubled.
+    const float scale = (exponent == 0 ? 0x1p-127f : __uint_as_float(exponent << 23)) * 0.5f;
+    Eight eight;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      eight.v[j] = static_cast<float>(TwiceE2M1(word >> (4 * j) & 0xF)) * scale;
+    }
+    StoreEight(out + 8 * i, eight);
+  }
+}
+
 // A block per row, read twice.
 template <DType kType>
 __global__ void __launch_bounds__(kThreads)
@@ -145,6 +164,24 @@ void ConvertWeights(Stream stream, const ConvertArgs& args) {
       VisitType(args.type, [&](auto tag) { Launch<decltype(tag)::kValue>(stream, args); });
   CHECK(known) << Info(args.type).name;
   CUDA_CHECK_LAUNCH(stream, "convert_weights", args.rows, args.k);
+}
+
+void ConvertMxfp4(Stream stream, const ConvertMxfp4Args& args) {
+  const int64_t eights = args.rows * args.k / 8;
+  if (eights == 0) return;
+  const auto grid =
+      static_cast<unsigned>(std::min<int64_t>((eights + kThreads - 1) / kThreads, 65536));
+  const auto* codes = reinterpret_cast<const uint32_t*>(args.codes);
+  const auto* scales = reinterpret_cast<const uint8_t*>(args.scales);
+  cudaStream_t handle = static_cast<cudaStream_t>(stream.handle);
+  if (args.to == DType::kF32) {
+    ConvertMxfp4Kernel<<<grid, kThreads, 0, handle>>>(static_cast<float*>(args.out), codes, scales,
+                                                      eights);
+  } else {
+    ConvertMxfp4Kernel<<<grid, kThreads, 0, handle>>>(static_cast<__nv_bfloat16*>(args.out), codes,
+                                                      scales, eights);
+  }
+  CUDA_CHECK_LAUNCH(stream, "convert_mxfp4", args.rows, args.k);
 }
 
 void QuantizeWeights(Stream stream, const QuantizeWeightsArgs& args) {

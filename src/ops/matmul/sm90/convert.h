@@ -2,6 +2,7 @@
 // Weights from their stored form to bf16 or f32, on the device: at load, and in tiles ahead of a
 // product of many tokens.
 
+#include <cstddef>
 #include <cstdint>
 
 #include "tensor/device.h"
@@ -29,6 +30,16 @@ struct ConvertArgs {
 // Queues the conversion. CHECKs that the type is one of SupportsConversion.
 void ConvertWeights(Stream stream, const ConvertArgs& args);
 bool SupportsConversion(DType type);
+
+// Packed e2m1 codes [rows, k/2] under e8m0 scales [rows, k/32]; k a multiple of 32.
+struct ConvertMxfp4Args {
+  void* out = nullptr;      // [rows, k]
+  DType to = DType::kBF16;  // or kF32
+  const std::byte* codes = nullptr;
+  const std::byte* scales = nullptr;
+  int64_t rows = 0, k = 0;
+};
+void ConvertMxfp4(Stream stream, const ConvertMxfp4Args& args);
 
 // Weights [rows, k] f32, f16, bf16 → e4m3 codes and the scale of each row: largest / 448.
 struct QuantizeWeightsArgs {

@@ -62,6 +62,8 @@ class Call {
         return Fp8(format, weights, part.n, row);
       case MatrixLayout::kStored:
         return Stored(format, weights, part.n, row);
+      case MatrixLayout::kMxfp4:
+        return Mxfp4(format, weights, part.n, row);
     }
   }
 
@@ -130,8 +132,7 @@ class Call {
                                   .n = n,
                                   .k = w_.k});
     }
-    const int64_t step =
-        std::clamp<int64_t>(AlignDown<int64_t>(kDequantBytes / (2 * w_.k), 128), 1, n);
+    const int64_t step = SliceRows(n);
     std::byte* slice = workspace_.TakeArray<std::byte>(step * w_.k * 2);
     for (int64_t first = 0; first < n; first += step) {
       const int64_t rows = std::min(step, n - first);
@@ -142,6 +143,25 @@ class Call {
                                .k = w_.k});
       Bf16(slice, rows, row + first, true);
     }
+  }
+
+  void Mxfp4(const PartFormat& format, const std::byte* weights, int64_t n, int64_t row) {
+    const int64_t step = SliceRows(n);
+    const std::byte* scales = weights + ScalesOffset(format, n, w_.k);
+    std::byte* slice = workspace_.TakeArray<std::byte>(step * w_.k * 2);
+    for (int64_t first = 0; first < n; first += step) {
+      const int64_t rows = std::min(step, n - first);
+      ConvertMxfp4(stream_, {.out = slice,
+                             .codes = weights + CodeBytes(format, first, w_.k),
+                             .scales = scales + first * (w_.k / 32),
+                             .rows = rows,
+                             .k = w_.k});
+      Bf16(slice, rows, row + first, true);
+    }
+  }
+  // Rows of bf16 weights that are made at a time.
+  int64_t SliceRows(int64_t n) const {
+    return std::clamp<int64_t>(AlignDown<int64_t>(kDequantBytes / (2 * w_.k), 128), 1, n);
   }
 
   const void* Bf16X() {

@@ -19,6 +19,7 @@ enum class MatrixLayout : uint8_t {
   kFp8Block,   // e4m3 codes, then f32 scales of 128 × 128 weights [K/128, BlockScaleStride(N)]
   kFp8Vector,  // e4m3 codes, then f32 scales of rows [N]
   kStored,     // the blocks of the source dtype, as a GGUF file has them
+  kMxfp4,      // e2m1 codes, two to a byte, then e8m0 scales of 32 columns [N, K/32]
 };
 // PackedPart::layout.
 struct PartFormat {

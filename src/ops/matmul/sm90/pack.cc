@@ -12,6 +12,7 @@ namespace hayate::ops::sm90 {
 namespace {
 
 constexpr int64_t kChunkBytes = int64_t{32} << 20;  // converted at a time
+constexpr int64_t kFp4Columns = 32;                 // that share a scale
 
 bool IsPlain(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16 ||
@@ -33,8 +34,23 @@ std::optional<MatrixLayout> Fp8LayoutOf(const MatrixPiece& piece, int64_t k) {
   return std::nullopt;
 }
 
+Result<PartFormat> Fp4Format(const MatrixPiece& piece, MatmulPrecision precision) {
+  const BlockScales& scales = piece.scales;
+  const bool mxfp4 = !scales.empty() && scales.values.dtype == DType::kF8E8M0 && scales.rows == 1 &&
+                     scales.cols == kFp4Columns && piece.col_begin % kFp4Columns == 0 &&
+                     piece.col_end % kFp4Columns == 0;
+  if (!mxfp4) {
+    return Error(ErrorCode::kUnsupported,
+                 "F4 weights without a scale of type F8_E8M0 for every {} columns of a row",
+                 kFp4Columns);
+  }
+  return PartFormat{precision == MatmulPrecision::kExact ? MatrixLayout::kF32
+                                                         : MatrixLayout::kMxfp4};
+}
+
 Result<PartFormat> FormatFor(const MatrixPiece& piece, int64_t k, MatmulPrecision precision) {
   const DType dtype = piece.weights.dtype;
+  if (dtype == DType::kF4E2M1) return Fp4Format(piece, precision);
   if (!SupportsConversion(dtype)) {
     return Error(ErrorCode::kUnsupported, "no matrix product on CUDA for weights of type {}",
                  Info(dtype).name);
@@ -91,6 +107,7 @@ class Packer {
   // Rows of `piece` from row `first` of the part on, which has `n` rows and starts at `part`.
   Status Pack(const MatrixPiece& piece, const PartFormat& format, std::byte* part, int64_t n,
               int64_t first) {
+    if (piece.weights.dtype == DType::kF4E2M1) return PackFp4(piece, format, part, n, first);
     const int64_t row_bytes = CodeBytes(format, 1, k_);
     const int64_t source_row_bytes = RowBytes(piece.weights.dtype, k_);
     const int64_t step = std::max<int64_t>(kChunkBytes / source_row_bytes, 1);
@@ -138,9 +155,49 @@ class Packer {
       case MatrixLayout::kFp8Vector:
         return dtype == DType::kF8E4M3 && !piece.scales.empty();
       case MatrixLayout::kStored:
+      case MatrixLayout::kMxfp4:
         return true;
     }
     return false;
+  }
+
+  Status PackFp4(const MatrixPiece& piece, const PartFormat& format, std::byte* part, int64_t n,
+                 int64_t first) {
+    const bool as_is = format.layout == MatrixLayout::kMxfp4;
+    if (!as_is && staging_.size() == 0) {
+      ASSIGN_OR_RETURN(staging_, Buffer::Allocate(device_, static_cast<size_t>(StagingBytes())));
+    }
+    const int64_t step = std::max<int64_t>(kChunkBytes / k_, 1);
+    for (int64_t row = 0; row < piece.num_rows(); row += step) {
+      const int64_t rows = std::min(step, piece.num_rows() - row);
+      std::byte* to = part + CodeBytes(format, first + row, k_);
+      std::byte* scales =
+          as_is ? part + ScalesOffset(format, n, k_) + (first + row) * (k_ / kFp4Columns)
+                : StagedScaleData();
+      UploadRows(piece, row, rows, as_is ? to : staging_.data());
+      UploadFp4Scales(piece, row, rows, scales);
+      if (as_is) continue;
+      ConvertMxfp4(device_.load_stream(), {.out = to,
+                                           .to = DType::kF32,
+                                           .codes = staging_.data(),
+                                           .scales = scales,
+                                           .rows = rows,
+                                           .k = k_});
+    }
+    return OkStatus();
+  }
+
+  void UploadFp4Scales(const MatrixPiece& piece, int64_t row, int64_t rows, std::byte* to) {
+    const ConstTensorView& scales = piece.scales.values;
+    const int64_t width = k_ / kFp4Columns;
+    gathered_.resize(static_cast<size_t>(rows * width));
+    for (int64_t i = 0; i < rows; ++i) {
+      std::memcpy(gathered_.data() + i * width,
+                  scales.data + (piece.row_begin + (row + i) * piece.row_step) * scales.cols() +
+                      piece.col_begin / kFp4Columns,
+                  static_cast<size_t>(width));
+    }
+    device_.Upload(to, gathered_.data(), gathered_.size());
   }
 
   // A chunk of codes, then the scales of a chunk: one a code at most.
@@ -261,19 +318,23 @@ int64_t CodeBytes(const PartFormat& format, int64_t n, int64_t k) {
       return n * k;
     case MatrixLayout::kStored:
       return n * RowBytes(format.stored, k);
+    case MatrixLayout::kMxfp4:
+      return n * (k / 2);
   }
   return 0;
 }
 
 int64_t PartBytes(const PartFormat& format, int64_t n, int64_t k) {
+  constexpr int64_t kFloat = sizeof(float);
   int64_t scales = 0;
   if (format.layout == MatrixLayout::kFp8Block) {
-    scales = BlockScaleStride(n) * CeilDiv<int64_t>(k, kScaleColumns);
+    scales = BlockScaleStride(n) * CeilDiv<int64_t>(k, kScaleColumns) * kFloat;
   } else if (format.layout == MatrixLayout::kFp8Vector) {
-    scales = n;
+    scales = n * kFloat;
+  } else if (format.layout == MatrixLayout::kMxfp4) {
+    scales = n * (k / kFp4Columns);
   }
-  return ScalesOffset(format, n, k) +
-         AlignUp<int64_t>(scales * static_cast<int64_t>(sizeof(float)), kPartAlignment);
+  return ScalesOffset(format, n, k) + AlignUp<int64_t>(scales, kPartAlignment);
 }
 
 Result<PackedMatrix> PackMatrix(Device& device, std::span<const MatrixPiece> pieces,
