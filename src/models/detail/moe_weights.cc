@@ -195,9 +195,6 @@ ops::MoeConfig MoeConfigOf(const MoeSettings& moe, int64_t hidden_size, const Mo
 Result<ops::MoeWeights> LoadMoe(TensorReader& reader, const MoeSettings& moe, int64_t hidden_size,
                                 const MoeNames& names, const std::string& prefix,
                                 const MoeShard& shard) {
-  if (reader.options().device->kind() != DeviceKind::kCpu) {
-    return Error(ErrorCode::kUnsupported, "mixtures of experts run on CPUs alone");
-  }
   const int64_t h = hidden_size, experts = moe.router.num_experts;
   const std::string gate = prefix + names.gate;
   ops::MoeWeights weights;
@@ -210,6 +207,7 @@ Result<ops::MoeWeights> LoadMoe(TensorReader& reader, const MoeSettings& moe, in
   }
   ASSIGN_OR_RETURN(weights.experts,
                    ExpertReader(reader, moe, h, prefix + "experts.", shard.experts).Read());
+  RETURN_IF_ERROR(ops::PlaceExperts(*reader.options().device, weights.experts));
   if (moe.shared_size == 0) return weights;
   const int64_t f = moe.shared_size;
   const std::string shared = prefix + names.shared + ".";
