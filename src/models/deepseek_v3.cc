@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/error.h"
 #include "base/log.h"
 #include "models/detail/deepseek_v3_cache.h"
 #include "models/detail/deepseek_v3_weights.h"
+#include "models/detail/model_facts.h"
 #include "ops/embedding/embedding.h"
 #include "ops/gather/gather_rows.h"
 #include "ops/indexer/indexer.h"
@@ -336,21 +336,6 @@ class DeepseekV3Model final : public Model {
   const int64_t weight_bytes_;
 };
 
-ModelFacts FactsOf(const weights::Checkpoint& checkpoint, const DeepseekV3Config& config,
-                   int32_t max_context) {
-  ModelFacts facts = {.architecture = config.architecture,
-                      .vocab_size = config.vocab_size,
-                      .max_context = max_context,
-                      .trained_context = config.trained_context,
-                      .hidden_size = config.hidden_size,
-                      .num_layers = config.num_layers,
-                      .eos_ids = config.eos_ids};
-  for (const auto& [name, info] : checkpoint.tensors()) {
-    facts.num_parameters += info.shape.num_elements();
-  }
-  return facts;
-}
-
 void NoteDraftLayers(const weights::Checkpoint& checkpoint, const DeepseekV3Config& config,
                      int rank) {
   const std::string first = "model.layers." + std::to_string(config.num_layers) + ".";
@@ -366,16 +351,8 @@ void NoteDraftLayers(const weights::Checkpoint& checkpoint, const DeepseekV3Conf
 Result<std::unique_ptr<Model>> LoadDeepseekV3(const weights::Checkpoint& checkpoint,
                                               const DeepseekV3Config& config,
                                               const LoadOptions& options) {
-  if (options.device->kind() != DeviceKind::kCpu) {
-    return Error(ErrorCode::kUnsupported, "{} runs on CPUs alone", config.architecture);
-  }
-  if (options.max_context < 0 || options.max_context > config.trained_context) {
-    return Error(ErrorCode::kInvalidArgument,
-                 "a context of {} tokens; the model was made for at most {}", options.max_context,
-                 config.trained_context);
-  }
-  const int32_t max_context =
-      options.max_context > 0 ? options.max_context : config.trained_context;
+  RETURN_IF_ERROR(RequireCpu(options, config.architecture));
+  ASSIGN_OR_RETURN(const int32_t max_context, ContextOf(options, config.trained_context));
   ASSIGN_OR_RETURN(ops::RopeFrequencies frequencies,
                    ops::ComputeRopeFrequencies(config.rope, max_context));
   ASSIGN_OR_RETURN(DeepseekV3Cache cache, DeepseekV3Cache::Plan(config, options));

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "models/detail/dense_cache.h"
 #include "models/detail/dense_weights.h"
+#include "models/detail/model_facts.h"
 #include "models/layers/activation.h"
 #include "ops/embedding/embedding.h"
 #include "ops/gather/gather_rows.h"
@@ -208,28 +209,12 @@ class DenseModel final : public Model {
   const int64_t weight_bytes_;
 };
 
-ModelFacts FactsOf(const weights::Checkpoint& checkpoint, const ModelConfig& config,
-                   int32_t max_context) {
-  ModelFacts facts = {.architecture = config.architecture,
-                      .vocab_size = config.vocab_size,
-                      .max_context = max_context,
-                      .trained_context = config.trained_context,
-                      .hidden_size = config.hidden_size,
-                      .num_layers = config.num_layers,
-                      .eos_ids = config.eos_ids};
-  for (const auto& [name, info] : checkpoint.tensors()) {
-    facts.num_parameters += info.shape.num_elements();
-  }
-  return facts;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Model>> LoadDenseModel(const weights::Checkpoint& checkpoint,
                                               const ModelConfig& config,
                                               const LoadOptions& options) {
-  const int32_t max_context =
-      options.max_context > 0 ? options.max_context : config.trained_context;
+  ASSIGN_OR_RETURN(const int32_t max_context, ContextOf(options, config.trained_context));
   ASSIGN_OR_RETURN(const ops::RopeFrequencies frequencies,
                    ops::ComputeRopeFrequencies(config.rope, max_context));
   ASSIGN_OR_RETURN(RopeTable rope, PlaceFrequencies(*options.device, frequencies));

@@ -22,17 +22,12 @@ Status CheckPages(const LoadOptions& options) {
   return OkStatus();
 }
 
-Status CheckOptions(const LoadOptions& options, const ModelConfig& config) {
+Status CheckCacheType(const LoadOptions& options) {
   const DType kv = options.kv_dtype;
   const DType smallest = options.device->kind() == DeviceKind::kCpu ? DType::kI8 : DType::kF8E4M3;
   if (kv != DType::kF32 && kv != DType::kF16 && kv != DType::kBF16 && kv != smallest) {
     return Error(ErrorCode::kInvalidArgument, "a cache of type {}; F32, F16, BF16 and {} exist",
                  Info(kv).name, Info(smallest).name);
-  }
-  if (options.max_context < 0 || options.max_context > config.trained_context) {
-    return Error(ErrorCode::kInvalidArgument,
-                 "a context of {} tokens; the model was made for at most {}", options.max_context,
-                 config.trained_context);
   }
   return OkStatus();
 }
@@ -60,7 +55,7 @@ Result<std::unique_ptr<Model>> LoadModel(const weights::Checkpoint& checkpoint,
     return Named(checkpoint, LoadDeepseekV41(checkpoint, options));
   }
   ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(checkpoint));
-  RETURN_IF_ERROR(CheckOptions(options, config));
+  RETURN_IF_ERROR(CheckCacheType(options));
   return Named(checkpoint, LoadDenseModel(checkpoint, config, options));
 }
 

@@ -1,0 +1,27 @@
+#include "models/detail/model_facts.h"
+
+#include "base/error.h"
+
+namespace hayate::models {
+
+Result<int32_t> ContextOf(const LoadOptions& options, int32_t trained_context) {
+  if (options.max_context < 0 || options.max_context > trained_context) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "a context of {} tokens; the model was made for at most {}", options.max_context,
+                 trained_context);
+  }
+  return options.max_context > 0 ? options.max_context : trained_context;
+}
+
+Status RequireCpu(const LoadOptions& options, std::string_view architecture) {
+  if (options.device->kind() == DeviceKind::kCpu) return OkStatus();
+  return Error(ErrorCode::kUnsupported, "{} runs on CPUs alone", architecture);
+}
+
+int64_t CountParameters(const weights::Checkpoint& checkpoint) {
+  int64_t count = 0;
+  for (const auto& [name, info] : checkpoint.tensors()) count += info.shape.num_elements();
+  return count;
+}
+
+}  // namespace hayate::models
