@@ -1,35 +1,21 @@
 #pragma once
 // The attention sublayer of DeepSeek V4.1 and what a step prepares for it.
 
+#include "models/detail/deepseek_step.h"
 #include "models/detail/deepseek_v41_cache.h"
 #include "models/detail/deepseek_v41_weights.h"
-#include "models/forward_batch.h"
-#include "models/model.h"
 #include "ops/indexer/indexer.h"
 
 namespace hayate::models {
 
-struct DeepseekV41Rope {
-  ops::RopeFrequencies window, compressed;
-  static Result<DeepseekV41Rope> Create(const DeepseekV41Config& config, int32_t max_context);
-};
-
-// What all layers of a step share. Lives in the step's workspace.
-struct DeepseekV41Step {
-  const int32_t* positions = nullptr;         // [T]
-  const float* window_cos_sin = nullptr;      // [T, R]
-  const float* compressed_cos_sin = nullptr;  // [T, R]
-  ops::LatentTargets token_targets;           // one per token
-  // Per cache group of entries; empty elsewhere.
-  static constexpr int kMaxGroups = 16;
-  CompressorStep compressors[kMaxGroups];
+struct DeepseekV41Step : DeepseekStep {
   // The latest selection, and the latest candidates: written by one layer, read by those after it.
   int32_t* selected = nullptr;         // [T, top_k]
   int32_t* selected_counts = nullptr;  // [T]
   ops::IndexCandidates candidates;
 };
 DeepseekV41Step MakeDeepseekV41Step(const DeepseekV41Config& config, const DeepseekV41Cache& cache,
-                                    const DeepseekV41Rope& rope, const ForwardBatch& batch,
+                                    const DeepseekRope& rope, const ForwardBatch& batch,
                                     Workspace& workspace);
 int64_t DeepseekV41StepBytes(const DeepseekV41Config& config, const DeepseekV41Cache& cache,
                              int64_t max_tokens);
@@ -39,7 +25,7 @@ int64_t DeepseekV41StepBytes(const DeepseekV41Config& config, const DeepseekV41C
 class DeepseekV41AttentionLayer {
  public:
   DeepseekV41AttentionLayer(const DeepseekV41Config& config, const DeepseekV41Cache& cache,
-                            const DeepseekV41Attention& weights, int layer)
+                            const DeepseekV41Layer& weights, int layer)
       : config_(config), cache_(cache), weights_(weights), layer_(layer) {}
 
   void Run(const ForwardBatch& batch, const ForwardContext& context, const DeepseekV41Step& step,
@@ -60,13 +46,10 @@ class DeepseekV41AttentionLayer {
     return context.pools[static_cast<size_t>(group)];
   }
   int32_t ratio() const { return config_.ratio(layer_); }
-  const float* CosSin(const DeepseekV41Step& step) const {
-    return ratio() == 0 ? step.window_cos_sin : step.compressed_cos_sin;
-  }
 
   const DeepseekV41Config& config_;
   const DeepseekV41Cache& cache_;
-  const DeepseekV41Attention& weights_;
+  const DeepseekV41Layer& weights_;
   const int layer_;
 };
 

@@ -7,8 +7,6 @@
 namespace hayate::models {
 namespace {
 
-constexpr int32_t kTile = 32;      // weights of an E4M3 matrix share a scale per tile
-constexpr int64_t kHeadRows = 16;  // rows of the head go in whole tiles of the product
 constexpr auto kExact = ops::MatmulPrecision::kExact;
 // What of the vocabulary shares n-grams: the tokenizer's ids by spelling, folded. Made from the
 // tokenizer once and kept beside the weights.
@@ -20,23 +18,21 @@ class Loader {
  public:
   Loader(const weights::Checkpoint& checkpoint, const DeepseekV41Config& config,
          const LoadOptions& options)
-      : tensors_(checkpoint, options, kTile), config_(config), options_(options) {}
+      : tensors_(checkpoint, options, config.tile), config_(config), options_(options) {}
 
   Result<DeepseekV41Weights> Load() {
     DeepseekV41Weights weights;
-    weights.groups = SplitGroups(OutputShapeOf(config_), options_);
-    weights.vocab = SplitUnits(config_.vocab_size, kHeadRows, options_.rank, options_.num_ranks);
-    experts_ = SplitExperts(config_.hidden_size, config_.num_experts, config_.expert_ffn, options_);
-    weights.moe = MoeOf();
+    weights.shards = ShardTrunk(config_, options_);
+    weights.moe = MoeConfigOf(config_, weights.shards.experts, config_.experts_per_token);
     if (!config_.engrams.empty()) {
       ASSIGN_OR_RETURN(weights.engram_token_map, TokenMap());
     }
     weights.layers.resize(static_cast<size_t>(config_.num_layers));
     for (int layer = 0; layer < config_.num_layers; ++layer) {
-      RETURN_IF_ERROR(LoadLayer(layer, weights.groups, weights.layers[static_cast<size_t>(layer)]));
+      RETURN_IF_ERROR(LoadLayer(layer, weights.shards, weights.layers[static_cast<size_t>(layer)]));
       tensors_.Report(layer + 1, config_.num_layers + 1);
     }
-    RETURN_IF_ERROR(LoadEnds(weights));
+    RETURN_IF_ERROR(LoadTrunkEnds(tensors_, config_, weights));
     tensors_.Report(config_.num_layers + 1, config_.num_layers + 1);
     return weights;
   }
@@ -46,20 +42,6 @@ class Loader {
 
   Result<Buffer> Vector(const std::string& name, int64_t size) {
     return tensors_.Floats(name, {size});
-  }
-
-  ops::MoeConfig MoeOf() const {
-    return {.router = {.score = ops::RouterScore::kSqrtSoftplus,
-                       .num_experts = config_.num_experts,
-                       .top_k = config_.experts_per_token,
-                       .renormalise = true,
-                       .sum_epsilon = 1e-20f,
-                       .scale = config_.route_scale},
-            .form = {.limit = config_.swiglu_limit},
-            .place = ops::RoutingWeightPlace::kBeforeDown,
-            .hidden_size = config_.hidden_size,
-            .expert_size = config_.expert_ffn,
-            .shared_size = static_cast<int32_t>(experts_.shared.size())};
   }
 
   Result<std::vector<int32_t>> TokenMap() {
@@ -86,18 +68,17 @@ class Loader {
     return map;
   }
 
-  Status LoadLayer(int index, Range groups, DeepseekV41Layer& layer) {
+  Status LoadLayer(int index, const TrunkShards& shards, DeepseekV41Layer& layer) {
     const std::string prefix = "layers." + std::to_string(index);
-    ASSIGN_OR_RETURN(layer.attention_norm, Vector(prefix + ".attn_norm.weight", hidden()));
-    ASSIGN_OR_RETURN(layer.ffn_norm, Vector(prefix + ".ffn_norm.weight", hidden()));
-    ASSIGN_OR_RETURN(layer.attention_hyper,
-                     LoadHyper(tensors_, prefix + ".hc_attn", ops::kHyperMixes, 3, hidden()));
-    ASSIGN_OR_RETURN(layer.ffn_hyper,
-                     LoadHyper(tensors_, prefix + ".hc_ffn", ops::kHyperMixes, 3, hidden()));
-    RETURN_IF_ERROR(LoadAttention(index, prefix + ".attn", groups, layer.attention));
-    RETURN_IF_ERROR(LoadExperts(tensors_, prefix + ".ffn", experts_, layer.experts));
+    RETURN_IF_ERROR(LoadHyperLayer(tensors_, config_, shards, prefix, layer));
     ASSIGN_OR_RETURN(layer.experts.choice_bias,
                      Vector(prefix + ".ffn.gate.bias", config_.num_experts));
+    if (config_.makes_entries(index)) {
+      ASSIGN_OR_RETURN(layer.source, LoadSource(prefix + ".attn", config_.ratio(index)));
+    }
+    if (config_.selects(index)) {
+      RETURN_IF_ERROR(LoadIndexer(prefix + ".attn.indexer", layer));
+    }
     const int engram = config_.engram_of(index);
     if (engram < 0) return OkStatus();
     ASSIGN_OR_RETURN(layer.engram,
@@ -105,31 +86,12 @@ class Loader {
     return OkStatus();
   }
 
-  Status LoadAttention(int index, const std::string& prefix, Range groups,
-                       DeepseekV41Attention& layer) {
-    const ops::MatmulPrecision precision = options_.precision;
-    const int64_t d = config_.head_dim, heads = config_.num_heads, rank = config_.q_rank;
-    const int64_t group_heads = heads / config_.o_groups;
-    const Range own = {groups.begin * group_heads, groups.end * group_heads};
-    ASSIGN_OR_RETURN(layer.q_down, tensors_.Matrix(prefix + ".wq_a", rank, hidden(), precision));
-    ASSIGN_OR_RETURN(layer.q_norm, Vector(prefix + ".q_norm.weight", rank));
-    ASSIGN_OR_RETURN(layer.q_up,
-                     tensors_.Matrix({{prefix + ".wq_b", heads * d, {own.begin * d, own.end * d}}},
-                                     rank, {0, rank}, precision));
-    ASSIGN_OR_RETURN(layer.kv, tensors_.Matrix(prefix + ".wkv", d, hidden(), precision));
-    ASSIGN_OR_RETURN(layer.kv_norm, Vector(prefix + ".kv_norm.weight", d));
-    ASSIGN_OR_RETURN(layer.sinks, tensors_.Floats(prefix + ".attn_sink", {heads}, own));
-    ASSIGN_OR_RETURN(layer.output,
-                     LoadGroupedOutput(tensors_, prefix, OutputShapeOf(config_), groups));
-    if (config_.makes_entries(index)) {
-      ASSIGN_OR_RETURN(layer.source, LoadSource(prefix, config_.ratio(index)));
-    }
-    if (!config_.selects(index)) return OkStatus();
+  Status LoadIndexer(const std::string& prefix, DeepseekV41Layer& layer) {
     ASSIGN_OR_RETURN(
         layer.index_q,
-        tensors_.Matrix(prefix + ".indexer.wq_b", int64_t{config_.index_heads} * config_.index_dim,
-                        rank, precision));
-    ASSIGN_OR_RETURN(layer.index_weights, tensors_.Matrix(prefix + ".indexer.weights_proj",
+        tensors_.Matrix(prefix + ".wq_b", int64_t{config_.index_heads} * config_.index_dim,
+                        config_.q_rank, options_.precision));
+    ASSIGN_OR_RETURN(layer.index_weights, tensors_.Matrix(prefix + ".weights_proj",
                                                           config_.index_heads, hidden(), kExact));
     return OkStatus();
   }
@@ -178,19 +140,9 @@ class Loader {
     return engram;
   }
 
-  Status LoadEnds(DeepseekV41Weights& weights) {
-    ASSIGN_OR_RETURN(weights.embedding,
-                     tensors_.Tensor("embed.weight", {config_.vocab_size, hidden()}));
-    ASSIGN_OR_RETURN(weights.final_norm, Vector("norm.weight", hidden()));
-    ASSIGN_OR_RETURN(weights.head, tensors_.Matrix({{"head", config_.vocab_size, weights.vocab}},
-                                                   hidden(), {0, hidden()}, options_.precision));
-    return OkStatus();
-  }
-
   VendorTensors tensors_;
   const DeepseekV41Config& config_;
   const LoadOptions& options_;
-  ExpertsShape experts_;
 };
 
 }  // namespace
@@ -199,30 +151,18 @@ int64_t EntrySource::bytes() const {
   return compressor.bytes() + kv.bytes() + BytesOf(norm) + key.bytes() + BytesOf(key_norm);
 }
 
-int64_t DeepseekV41Attention::bytes() const {
-  return q_down.bytes() + BytesOf(q_norm) + q_up.bytes() + kv.bytes() + BytesOf(kv_norm) +
-         BytesOf(sinks) + output.bytes() + (source ? source->bytes() : 0) + index_q.bytes() +
-         index_weights.bytes();
-}
-
 int64_t EngramWeights::bytes() const { return kv.bytes() + BytesOf(q_weight) + BytesOf(k_weight); }
 
-int64_t DeepseekV41Weights::bytes() const {
-  int64_t total = BytesOf(final_norm) + head.bytes() +
-                  static_cast<int64_t>(engram_token_map.size() * sizeof(int32_t));
-  for (const DeepseekV41Layer& layer : layers) {
-    total += BytesOf(layer.attention_norm) + BytesOf(layer.ffn_norm) +
-             layer.attention_hyper.bytes() + layer.ffn_hyper.bytes() + layer.attention.bytes() +
-             layer.experts.bytes() + (layer.engram ? layer.engram->bytes() : 0);
-  }
-  return total;
+int64_t DeepseekV41Layer::bytes() const {
+  return HyperLayer::bytes() + (source ? source->bytes() : 0) + index_q.bytes() +
+         index_weights.bytes() + (engram ? engram->bytes() : 0);
 }
 
-GroupedOutputShape OutputShapeOf(const DeepseekV41Config& config) {
-  return {.hidden_size = config.hidden_size,
-          .groups = config.o_groups,
-          .group_width = int64_t{config.num_heads} / config.o_groups * config.head_dim,
-          .o_rank = config.o_rank};
+int64_t DeepseekV41Weights::bytes() const {
+  int64_t total =
+      TrunkWeights::bytes() + static_cast<int64_t>(engram_token_map.size() * sizeof(int32_t));
+  for (const DeepseekV41Layer& layer : layers) total += layer.bytes();
+  return total;
 }
 
 Result<DeepseekV41Weights> LoadDeepseekV41Weights(const weights::Checkpoint& checkpoint,

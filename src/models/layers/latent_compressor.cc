@@ -30,6 +30,7 @@ void CompressTokens(Stream stream, Workspace& workspace, const LatentCompressor&
                          .ape = Floats(compressor.ape),
                          .positions = step.positions,
                          .ratio = compressor.ratio,
+                         .max_drafts = step.max_drafts,
                          .pending = cache.pending,
                          .pending_rows = step.pending_rows,
                          .overlap = cache.overlap,

@@ -28,6 +28,7 @@ struct CompressorStep {
   const float* cos_sin = nullptr;      // [E, R], of the entries' first tokens
   ops::AttentionRows entry_rows, pending_rows, overlap_rows;
   int32_t page_tokens = 0;
+  int32_t max_drafts = 0;
 };
 
 struct CompressorCache {

@@ -10,31 +10,38 @@ namespace hayate::ops {
 namespace {
 
 constexpr int64_t kFloat = sizeof(float);
+constexpr int32_t kMaxOverlapRatio = 16;
 
 float* StateAt(const CompressorStates& states, int32_t page) {
   DCHECK_GE(page, 0);
   return reinterpret_cast<float*>(states.base + page * states.page_stride);
 }
 
-// state: maximum, sum, weighted sum, [D] each.
-void AddPlain(float* state, const float* kv, const float* gate, const float* ape, bool first,
+bool Overlaps(int32_t width, int32_t head_dim) { return width != head_dim; }
+
+// N, the slots of a pending state.
+int32_t NumSlots(int32_t ratio, bool overlaps, int32_t max_drafts) {
+  return (overlaps ? 2 * ratio : 1) + max_drafts;
+}
+
+// A state: maximum, sum, weighted sum, [D] each. `from` is the state one token earlier, or null at
+// the beginning of a block; it may be `to`.
+void AddPlain(float* to, const float* from, const float* kv, const float* gate, const float* ape,
               int32_t d) {
-  float* most = state;
-  float* sum = state + d;
-  float* weighted = state + 2 * int64_t{d};
+  const int64_t sum = d, weighted = 2 * int64_t{d};
   for (int32_t c = 0; c < d; ++c) {
     const float g = ape == nullptr ? gate[c] : gate[c] + ape[c];
-    if (first) {
-      most[c] = g;
-      sum[c] = 1.0f;
-      weighted[c] = kv[c];
+    if (from == nullptr) {
+      to[c] = g;
+      to[sum + c] = 1.0f;
+      to[weighted + c] = kv[c];
       continue;
     }
-    const float next = std::max(most[c], g);
-    const float keep = std::exp(most[c] - next), add = std::exp(g - next);
-    most[c] = next;
-    sum[c] = sum[c] * keep + add;
-    weighted[c] = weighted[c] * keep + kv[c] * add;
+    const float next = std::max(from[c], g);
+    const float keep = std::exp(from[c] - next), add = std::exp(g - next);
+    to[c] = next;
+    to[sum + c] = from[sum + c] * keep + add;
+    to[weighted + c] = from[weighted + c] * keep + kv[c] * add;
   }
 }
 
@@ -42,42 +49,30 @@ void FinishPlain(float* out, const float* state, int32_t d) {
   for (int32_t c = 0; c < d; ++c) out[c] = state[2 * int64_t{d} + c] / state[d + c];
 }
 
-void AddOverlap(float* state, const float* kv, const float* gate, const float* ape, int32_t slot,
-                int32_t width) {
-  float* to = state + int64_t{slot} * 2 * width;
-  std::copy_n(kv, width, to);
-  for (int32_t c = 0; c < width; ++c) to[width + c] = ape == nullptr ? gate[c] : gate[c] + ape[c];
-}
+// A block's slots as the softmax reads them: kv, then gate `gate_offset` floats behind it.
+struct BlockSlots {
+  const float* slots[kMaxOverlapRatio] = {};
+  int64_t gate_offset = 0;
+  int32_t count = 0;  // 0: there is no such block
+};
 
-// `previous` [ratio, 2, D] or null, `current` [ratio, 2, 2D].
-void FinishOverlap(float* out, const float* previous, const float* current, int32_t ratio,
-                   int32_t d) {
-  const int64_t width = 2 * int64_t{d};
+void FinishOverlap(float* out, const BlockSlots& previous, const BlockSlots& current, int32_t d) {
   for (int32_t c = 0; c < d; ++c) {
-    const auto old_gate = [&](int32_t s) { return previous[(2 * int64_t{s} + 1) * d + c]; };
-    const auto new_gate = [&](int32_t s) { return current[(2 * int64_t{s} + 1) * width + d + c]; };
     float most = -std::numeric_limits<float>::infinity();
-    for (int32_t s = 0; previous != nullptr && s < ratio; ++s) most = std::max(most, old_gate(s));
-    for (int32_t s = 0; s < ratio; ++s) most = std::max(most, new_gate(s));
-    float sum = 0.0f, weighted = 0.0f;
-    for (int32_t s = 0; previous != nullptr && s < ratio; ++s) {
-      const float weight = std::exp(old_gate(s) - most);
-      sum += weight;
-      weighted += weight * previous[2 * int64_t{s} * d + c];
+    for (const BlockSlots* block : {&previous, &current}) {
+      for (int32_t s = 0; s < block->count; ++s) {
+        most = std::max(most, block->slots[s][block->gate_offset + c]);
+      }
     }
-    for (int32_t s = 0; s < ratio; ++s) {
-      const float weight = std::exp(new_gate(s) - most);
-      sum += weight;
-      weighted += weight * current[2 * int64_t{s} * width + d + c];
+    float sum = 0.0f, weighted = 0.0f;
+    for (const BlockSlots* block : {&previous, &current}) {
+      for (int32_t s = 0; s < block->count; ++s) {
+        const float weight = std::exp(block->slots[s][block->gate_offset + c] - most);
+        sum += weight;
+        weighted += weight * block->slots[s][c];
+      }
     }
     out[c] = weighted / sum;
-  }
-}
-
-// The first halves of a whole block.
-void KeepOverlap(float* overlap, const float* current, int32_t ratio, int32_t d) {
-  for (int32_t s = 0; s < 2 * ratio; ++s) {  // kv and gate of each slot
-    std::copy_n(current + int64_t{s} * 2 * d, d, overlap + int64_t{s} * d);
   }
 }
 
@@ -88,48 +83,90 @@ class RowCompressor {
         r_(r),
         head_dim_(static_cast<int32_t>(args.out.cols())),
         width_(static_cast<int32_t>(args.kv.cols())),
+        num_slots_(NumSlots(args.ratio, Overlaps(width_, head_dim_), args.max_drafts)),
         pending_(StateAt(args.pending, args.pending_rows.PagesOf(r)[0])) {}
 
   // Token t; writes an entry to `out` and returns true when it completes one.
   bool Add(int32_t t, float* out) {
-    const int32_t position = args_.positions[t], slot = position % args_.ratio;
+    const int32_t position = args_.positions[t], place = position % args_.ratio;
     const float* kv = args_.kv.as<float>() + t * args_.row_stride;
     const float* gate = args_.gate.as<float>() + t * args_.row_stride;
-    const float* ape = args_.ape == nullptr ? nullptr : args_.ape + int64_t{slot} * width_;
-    const bool overlaps = width_ != head_dim_;
-    if (overlaps) {
-      AddOverlap(pending_, kv, gate, ape, slot, width_);
+    const float* ape = args_.ape == nullptr ? nullptr : args_.ape + int64_t{place} * width_;
+    const bool completes = place + 1 == args_.ratio;
+    if (Overlaps(width_, head_dim_)) {
+      float* to = TokenSlot(position);
+      std::copy_n(kv, width_, to);
+      for (int32_t c = 0; c < width_; ++c) {
+        to[width_ + c] = ape == nullptr ? gate[c] : gate[c] + ape[c];
+      }
+      if (completes) FinishBlock(position + 1 - args_.ratio, out);
     } else {
-      AddPlain(pending_, kv, gate, ape, slot == 0, head_dim_);
+      float* to = PlainSlot(position);
+      AddPlain(to, place == 0 ? nullptr : PlainSlot(position - 1), kv, gate, ape, head_dim_);
+      if (completes) FinishPlain(out, to, head_dim_);
     }
-    if (slot + 1 < args_.ratio) return false;
-    if (overlaps) {
-      const int32_t block_begin = position + 1 - args_.ratio;
-      FinishOverlap(out, block_begin == 0 ? nullptr : OverlapAt(block_begin - 1), pending_,
-                    args_.ratio, head_dim_);
-      KeepOverlap(OverlapAt(position), pending_, args_.ratio, head_dim_);
-    } else {
-      FinishPlain(out, pending_, head_dim_);
-    }
-    return true;
+    return completes;
   }
 
  private:
+  float* PlainSlot(int32_t position) const {
+    return pending_ + int64_t{position % num_slots_} * 3 * head_dim_;
+  }
+  float* TokenSlot(int32_t position) const {
+    return pending_ + int64_t{position % num_slots_} * 2 * width_;
+  }
   float* OverlapAt(int32_t position) const {
     return StateAt(args_.overlap, args_.overlap_rows.PagesOf(r_)[position / args_.page_tokens]);
+  }
+
+  void FinishBlock(int32_t begin, float* out) const {
+    BlockSlots current = {.gate_offset = width_, .count = args_.ratio};
+    for (int32_t s = 0; s < args_.ratio; ++s) current.slots[s] = TokenSlot(begin + s) + head_dim_;
+    FinishOverlap(out, BlockBefore(begin), current, head_dim_);
+    const int32_t end = begin + args_.ratio;
+    if (end % args_.page_tokens == 0) KeepOverlap(begin, OverlapAt(end - 1));
+  }
+
+  // The block that ends at `end`: from its page's state across a border of pages, which may be one
+  // that another sequence computed.
+  BlockSlots BlockBefore(int32_t end) const {
+    if (end == 0) return {};
+    BlockSlots block = {.count = args_.ratio};
+    if (end % args_.page_tokens != 0) {
+      block.gate_offset = width_;
+      for (int32_t s = 0; s < args_.ratio; ++s) block.slots[s] = TokenSlot(end - args_.ratio + s);
+      return block;
+    }
+    const float* state = OverlapAt(end - 1);
+    block.gate_offset = head_dim_;
+    for (int32_t s = 0; s < args_.ratio; ++s) block.slots[s] = state + 2 * int64_t{s} * head_dim_;
+    return block;
+  }
+
+  // The first halves of a whole block.
+  void KeepOverlap(int32_t begin, float* state) const {
+    for (int32_t s = 0; s < args_.ratio; ++s) {
+      const float* slot = TokenSlot(begin + s);
+      float* to = state + 2 * int64_t{s} * head_dim_;
+      std::copy_n(slot, head_dim_, to);
+      std::copy_n(slot + width_, head_dim_, to + head_dim_);
+    }
   }
 
   const CompressArgs& args_;
   int32_t r_;
   int32_t head_dim_;
   int32_t width_;
+  int32_t num_slots_;
   float* pending_;
 };
 
 }  // namespace
 
-int64_t PendingStateBytes(int32_t ratio, int32_t width, int32_t head_dim) {
-  return width == head_dim ? 3 * int64_t{head_dim} * kFloat : int64_t{ratio} * 2 * width * kFloat;
+int64_t PendingStateBytes(int32_t ratio, int32_t width, int32_t head_dim, int32_t max_drafts) {
+  const bool overlaps = Overlaps(width, head_dim);
+  const int64_t slot = overlaps ? 2 * int64_t{width} : 3 * int64_t{head_dim};
+  return NumSlots(ratio, overlaps, max_drafts) * slot * kFloat;
 }
 
 int64_t OverlapStateBytes(int32_t ratio, int32_t head_dim) {
@@ -155,6 +192,7 @@ void Compress(Stream, const CompressArgs& args) {
   const int64_t head_dim = args.out.cols();
   DCHECK(args.kv.cols() == head_dim || args.kv.cols() == 2 * head_dim);
   DCHECK_EQ(args.page_tokens % args.ratio, 0);
+  DCHECK(args.kv.cols() == head_dim || args.ratio <= kMaxOverlapRatio);
   float* out = args.out.as<float>();
   for (int32_t r = 0; r < args.pending_rows.num_rows; ++r) {
     RowCompressor row(args, r);

@@ -9,14 +9,21 @@
 // where gate_t = gate projection + ape[t mod ratio]. An entry appears with the last token of its
 // block. What an unfinished block needs is kept between steps:
 //
-//   pending  one per sequence. Plain: running maximum, sum and weighted sum, [3, D]. Overlap: kv
-//   and
-//            gate of the block's tokens, [ratio, 2, W]. Empty at every block border.
-//   overlap  one per page of P tokens: the first halves of the newest whole block in the page,
-//            [ratio, 2, D]. A page's last state is what the next page's first block needs, so a
-//            prefix of whole pages can be resumed from its last page alone.
+//   pending  one per sequence, a ring of slots: position p is at slot p mod N. Plain, N = 1 +
+//   drafts:
+//            running maximum, sum and weighted sum up to p, [N, 3, D]. Overlap, N = 2·ratio +
+//            drafts: kv and gate of the token, [N, 2, W]. Read for positions of the block that the
+//            sequence is in, and of the block before inside the same page: nothing at a page
+//            border.
+//   overlap  one per page of P tokens: the first halves of its last block, [ratio, 2, D]. It is
+//   what
+//            the next page's first block needs, so a prefix of whole pages can be resumed from its
+//            last page alone.
 //
-// Tokens enter one by one, so the bits of an entry do not depend on how its tokens were chunked.
+// Rows may end in `drafts` tokens that turn out wrong: the sequence goes on at any position from
+// the first of them on. What they wrote lies in slots that are written again before they are read,
+// and N is large enough that they overwrite nothing that is still needed. Tokens enter one by one,
+// so the bits of an entry do not depend on how its tokens were chunked.
 
 #include <cstdint>
 
@@ -32,7 +39,7 @@ struct CompressorStates {
   std::byte* base = nullptr;
   int64_t page_stride = 0;
 };
-int64_t PendingStateBytes(int32_t ratio, int32_t width, int32_t head_dim);
+int64_t PendingStateBytes(int32_t ratio, int32_t width, int32_t head_dim, int32_t max_drafts);
 int64_t OverlapStateBytes(int32_t ratio, int32_t head_dim);
 
 // Which entries a step completes, in the order of their tokens.
@@ -52,6 +59,7 @@ struct CompressArgs {
   const float* ape = nullptr;          // [ratio, W] or null
   const int32_t* positions = nullptr;  // [T]
   int32_t ratio = 0;
+  int32_t max_drafts = 0;  // of a row, as PendingStateBytes was told
   CompressorStates pending;
   AttentionRows pending_rows;  // entry 0 of a row's page table is its state
   CompressorStates overlap;    // W = 2D alone

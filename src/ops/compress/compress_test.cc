@@ -18,6 +18,7 @@ struct Shape4 {
   bool overlaps;
   int32_t page_tokens;
   bool ape;
+  int32_t max_drafts = 0;
 };
 
 // One sequence's tokens, cut into steps; states start as NaN, as stale memory may.
@@ -27,7 +28,7 @@ class Compressor {
              const std::vector<float>& ape)
       : shape_(shape), kv_(kv), gate_(gate), ape_(ape) {
     const auto floats = [](int64_t bytes) { return static_cast<size_t>(bytes) / sizeof(float); };
-    pending_.assign(floats(PendingStateBytes(shape.ratio, width(), shape.head_dim)) * 3, NAN);
+    pending_.assign(floats(PendingBytes()) * 3, NAN);
     overlap_stride_ = OverlapStateBytes(shape.ratio, shape.head_dim);
     overlap_.assign(floats(overlap_stride_) * kPages, NAN);
     for (int32_t page = 0; page < kPages; ++page) overlap_table_.push_back(kPages - 1 - page);
@@ -36,6 +37,23 @@ class Compressor {
   int32_t width() const { return shape_.overlaps ? 2 * shape_.head_dim : shape_.head_dim; }
 
   void Step(int32_t begin, int32_t end) {
+    const std::vector<float> out = Run(begin, end, kv_, gate_);
+    entries.insert(entries.end(), out.begin(), out.end());
+  }
+  // The same with tokens [kept, end) that are wrong: what they complete is not kept.
+  void StepWithDrafts(int32_t begin, int32_t kept, int32_t end, const std::vector<float>& kv,
+                      const std::vector<float>& gate) {
+    const auto at = [this](int32_t t) { return int64_t{t} * width(); };
+    std::vector<float> mixed_kv = kv_, mixed_gate = gate_;
+    std::copy(kv.begin() + at(kept), kv.begin() + at(end), mixed_kv.begin() + at(kept));
+    std::copy(gate.begin() + at(kept), gate.begin() + at(end), mixed_gate.begin() + at(kept));
+    const std::vector<float> out = Run(begin, end, mixed_kv, mixed_gate);
+    const int32_t whole = kept / shape_.ratio - begin / shape_.ratio;
+    entries.insert(entries.end(), out.begin(), out.begin() + whole * shape_.head_dim);
+  }
+
+  std::vector<float> Run(int32_t begin, int32_t end, const std::vector<float>& kv,
+                         const std::vector<float>& gate) {
     const TestStep step({end}, {end - begin});
     const auto tokens = static_cast<size_t>(step.tokens());
     std::vector<int32_t> seq(tokens), index(tokens), positions(tokens);
@@ -46,18 +64,18 @@ class Compressor {
                           .page_table_stride = 1};
     const int32_t count = ListCompressedEntries(rows, step.positions.data(), shape_.ratio,
                                                 seq.data(), index.data(), positions.data());
-    ASSERT_EQ(count, end / shape_.ratio - begin / shape_.ratio);
+    EXPECT_EQ(count, end / shape_.ratio - begin / shape_.ratio);
     std::vector<float> out(static_cast<size_t>(std::max(1, count) * shape_.head_dim), -7.0f);
     CompressArgs args = {
         .out = ViewOf(out, {std::max(1, count), shape_.head_dim}),
-        .kv = Rows(kv_, begin, end),
-        .gate = Rows(gate_, begin, end),
+        .kv = Rows(kv, begin, end),
+        .gate = Rows(gate, begin, end),
         .row_stride = width(),
         .ape = shape_.ape ? ape_.data() : nullptr,
         .positions = step.positions.data(),
         .ratio = shape_.ratio,
-        .pending = {reinterpret_cast<std::byte*>(pending_.data()),
-                    PendingStateBytes(shape_.ratio, width(), shape_.head_dim)},
+        .max_drafts = shape_.max_drafts,
+        .pending = {reinterpret_cast<std::byte*>(pending_.data()), PendingBytes()},
         .pending_rows = rows,
         .overlap = {reinterpret_cast<std::byte*>(overlap_.data()), overlap_stride_},
         .overlap_rows = rows,
@@ -69,7 +87,8 @@ class Compressor {
       EXPECT_EQ(index[static_cast<size_t>(e)], begin / shape_.ratio + e);
       EXPECT_EQ(positions[static_cast<size_t>(e)], index[static_cast<size_t>(e)] * shape_.ratio);
     }
-    entries.insert(entries.end(), out.begin(), out.begin() + count * shape_.head_dim);
+    out.resize(static_cast<size_t>(count * shape_.head_dim));
+    return out;
   }
 
   // Forgets everything but the pages before `position`, as a hit in the prefix cache does.
@@ -88,6 +107,9 @@ class Compressor {
   std::vector<float> entries;
 
  private:
+  int64_t PendingBytes() const {
+    return PendingStateBytes(shape_.ratio, width(), shape_.head_dim, shape_.max_drafts);
+  }
   ConstTensorView Rows(const std::vector<float>& all, int32_t begin, int32_t end) const {
     return {reinterpret_cast<const std::byte*>(all.data() + int64_t{begin} * width()), DType::kF32,
             Shape{end - begin, width()}};
@@ -158,12 +180,40 @@ TEST_P(CompressTest, APrefixOfWholePagesIsResumedFromItsLastPageAlone) {
   }
 }
 
+// Every number of drafts, of which every number is refused, at every place in blocks and pages: a
+// step ends in `drafts` tokens, and the next begins `refused` tokens before its end.
+TEST_P(CompressTest, RefusedDraftsLeaveNoTrace) {
+  Compressor whole = Make();
+  whole.Step(0, kTokens);
+  Rng rng(99);
+  std::vector<float> kv = RandomFloats(kTokens * whole.width(), rng);
+  std::vector<float> gate = RandomFloats(kTokens * whole.width(), rng);
+  for (int32_t drafts = 1; drafts <= GetParam().max_drafts; ++drafts) {
+    for (int32_t refused = 0; refused <= drafts; ++refused) {
+      for (const int32_t prompt : {1, 4, 31}) {
+        Compressor compressor = Make();
+        compressor.Step(0, prompt);
+        int32_t begin = prompt;
+        while (begin + 1 + drafts <= kTokens) {
+          const int32_t end = begin + 1 + drafts;
+          compressor.StepWithDrafts(begin, end - refused, end, kv, gate);
+          begin = end - refused;
+        }
+        compressor.Step(begin, kTokens);
+        ASSERT_EQ(compressor.entries, whole.entries)
+            << drafts << " drafts, " << refused << " refused, after " << prompt;
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Shapes, CompressTest,
-    ::testing::Values(Shape4{4, 16, true, 4, true}, Shape4{4, 33, true, 32, true},
-                      Shape4{2, 8, true, 6, false}, Shape4{128, 16, false, 128, true},
-                      Shape4{32, 7, false, 64, true}, Shape4{2, 16, false, 8, false},
-                      Shape4{3, 5, false, 9, true}));
+    ::testing::Values(Shape4{4, 16, true, 4, true, 5}, Shape4{4, 33, true, 32, true, 3},
+                      Shape4{4, 8, true, 32, true}, Shape4{2, 8, true, 6, false, 7},
+                      Shape4{128, 16, false, 128, true, 5}, Shape4{32, 7, false, 64, true, 9},
+                      Shape4{32, 8, false, 32, true}, Shape4{2, 16, false, 8, false, 5},
+                      Shape4{3, 5, false, 9, true, 1}));
 
 }  // namespace
 }  // namespace hayate::ops

@@ -65,13 +65,14 @@ void Coefficients(Stream stream, Workspace& workspace, ConstTensorView streams,
   }
 }
 
-// out [H] = RmsNorm(Σ_j pre[j]·streams[j]).
+// out [H] = RmsNorm(Σ_j pre[j]·streams[j]), or the sum itself without a norm.
 void CollapseToken(float* out, const float* streams, const float* pre, const float* norm, float eps,
                    int64_t width) {
   for (int64_t i = 0; i < width; ++i) {
     out[i] = pre[0] * streams[i] + pre[1] * streams[width + i] + pre[2] * streams[2 * width + i] +
              pre[3] * streams[3 * width + i];
   }
+  if (norm == nullptr) return;
   const float mean = detail::Dot(out, out, width) / static_cast<float>(width);
   const float inverse = 1.0f / std::sqrt(mean + eps);
   for (int64_t i = 0; i < width; ++i) out[i] = out[i] * inverse * norm[i];

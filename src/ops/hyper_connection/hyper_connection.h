@@ -64,7 +64,7 @@ struct HyperCollapseArgs {
   HyperConnection weights;
   const float* pre = nullptr;
   int64_t pre_stride = 0;
-  const float* norm = nullptr;  // [H]
+  const float* norm = nullptr;  // [H]; null: the sum is left as it is
   float norm_eps = 1e-6f;
 };
 void HyperCollapse(Stream stream, Workspace& workspace, const HyperCollapseArgs& args);

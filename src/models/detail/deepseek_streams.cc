@@ -1,0 +1,150 @@
+#include "models/detail/deepseek_streams.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ops/embedding/embedding.h"
+#include "ops/gather/gather_rows.h"
+
+namespace hayate::models {
+namespace {
+
+constexpr int64_t kStreams = ops::kHyperStreams;
+constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
+
+const float* Floats(const Buffer& buffer) { return reinterpret_cast<const float*>(buffer.data()); }
+
+// [T, 4, H] as [T, 4 × H].
+TensorView Joined(const TensorView& streams) {
+  return {streams.data, streams.dtype, {streams.shape[0], streams.shape[1] * streams.shape[2]}};
+}
+
+}  // namespace
+
+StreamRows DeepseekStreams::Take(Workspace& workspace, int64_t count) const {
+  const int64_t h = config_.hidden_size;
+  StreamRows rows = {.streams = workspace.Take(DType::kF32, {count, kStreams, h}),
+                     .input = workspace.Take(DType::kF32, {count, h}),
+                     .part = workspace.Take(DType::kF32, {count, h}),
+                     .coefficients = workspace.Take(DType::kF32, {count, ops::kHyperMixes})};
+  if (config_.stream_entry == StreamEntry::kEarlier) {
+    rows.previous = workspace.Take(DType::kF32, {count, ops::kHyperMixes});
+  }
+  return rows;
+}
+
+int64_t DeepseekStreams::RowsBytes(int64_t count) const {
+  const int64_t floats = (kStreams + 2) * config_.hidden_size + 2 * ops::kHyperMixes + 1;
+  return count * floats * kFloat + 6 * static_cast<int64_t>(Workspace::kAlignment);
+}
+
+int64_t DeepseekStreams::WorkspaceBytes(const ops::MoeConfig& moe, int64_t num_experts,
+                                        int64_t max_tokens) const {
+  return ops::HyperWorkspaceBytes(max_tokens, config_.hidden_size) +
+         std::max(ops::MoeWorkspaceBytes(moe, num_experts, max_tokens),
+                  ops::MatmulWorkspaceBytes(max_tokens, config_.hidden_size));
+}
+
+void DeepseekStreams::Start(const ForwardContext& context, ConstTensorView embedding,
+                            const int32_t* token_ids, StreamRows& rows) const {
+  rows.token_ids = token_ids;
+  ops::Embedding(context.stream, {.out = rows.input, .ids = token_ids, .table = embedding});
+  ops::HyperExpand(context.stream, rows.streams, rows.input);
+  StartEntry(rows);
+}
+
+// The streams are equal at the start: the first alone is their sum.
+void DeepseekStreams::StartEntry(StreamRows& rows) const {
+  if (config_.stream_entry == StreamEntry::kOwn) return;
+  float* pre = rows.previous.as<float>();
+  for (int64_t t = 0; t < rows.count(); ++t, pre += ops::kHyperMixes) {
+    std::fill_n(pre, kStreams, 0.0f);
+    pre[0] = 1.0f;
+  }
+}
+
+void DeepseekStreams::Enter(const ForwardContext& context, const HyperWeights& hyper,
+                            const Buffer& norm, StreamRows& rows) const {
+  ops::HyperEnterArgs args = {
+      .out = rows.input,
+      .coefficients = rows.coefficients,
+      .streams = rows.streams,
+      .weights = hyper.View(config_.norm_eps, config_.hyper_eps, config_.hyper_iterations),
+      .norm = Floats(norm)};
+  if (config_.stream_entry == StreamEntry::kEarlier) {
+    args.pre = rows.previous.as<float>();
+    args.pre_stride = ops::kHyperMixes;
+  }
+  ops::HyperEnter(context.stream, *context.workspace, args);
+}
+
+void DeepseekStreams::Leave(const ForwardContext& context, StreamRows& rows) const {
+  context.group->AllReduce(context.stream, rows.part);
+  ops::HyperLeave(context.stream,
+                  {.streams = rows.streams, .y = rows.part, .coefficients = rows.coefficients});
+  if (config_.stream_entry == StreamEntry::kEarlier) std::swap(rows.coefficients, rows.previous);
+}
+
+void DeepseekStreams::RunExperts(const ForwardContext& context, const HyperLayer& layer,
+                                 const ops::MoeConfig& moe, StreamRows& rows) const {
+  Enter(context, layer.ffn_hyper, layer.ffn_norm, rows);
+  ops::Moe(context.stream, *context.workspace,
+           {.out = rows.part,
+            .x = rows.input,
+            .token_ids = rows.token_ids,
+            .config = &moe,
+            .weights = &layer.experts});
+  Leave(context, rows);
+}
+
+StreamRows DeepseekStreams::Keep(const ForwardContext& context, const StreamRows& all,
+                                 const int32_t* index, int32_t count) const {
+  StreamRows kept = Take(*context.workspace, count);
+  ops::GatherRows(context.stream,
+                  {.out = Joined(kept.streams), .from = Joined(all.streams), .index = index});
+  if (config_.stream_entry == StreamEntry::kEarlier) {
+    ops::GatherRows(context.stream, {.out = kept.previous, .from = all.previous, .index = index});
+  }
+  int32_t* ids = context.workspace->TakeArray<int32_t>(count);
+  for (int32_t i = 0; i < count; ++i) ids[i] = all.token_ids[index[i]];
+  kept.token_ids = ids;
+  return kept;
+}
+
+void DeepseekStreams::Collapse(const ForwardContext& context, const HyperWeights* hyper,
+                               const Buffer* norm, StreamRows& rows) const {
+  ops::HyperCollapseArgs args = {.out = rows.input,
+                                 .streams = rows.streams,
+                                 .norm = norm == nullptr ? nullptr : Floats(*norm),
+                                 .norm_eps = config_.norm_eps};
+  if (config_.stream_entry == StreamEntry::kEarlier) {
+    args.pre = rows.previous.as<float>();
+    args.pre_stride = ops::kHyperMixes;
+  } else {
+    args.weights = hyper->View(config_.norm_eps, config_.hyper_eps, config_.hyper_iterations);
+  }
+  ops::HyperCollapse(context.stream, *context.workspace, args);
+}
+
+void DeepseekStreams::WriteMeans(const StreamRows& rows, float* out, int64_t stride) {
+  const int64_t h = rows.input.shape[1];
+  const float* streams = rows.streams.as<float>();
+  for (int64_t t = 0; t < rows.count(); ++t, streams += kStreams * h) {
+    for (int64_t i = 0; i < h; ++i) {
+      float sum = 0.0f;
+      for (int64_t j = 0; j < kStreams; ++j) sum += streams[j * h + i];
+      out[t * stride + i] = sum / static_cast<float>(kStreams);
+    }
+  }
+}
+
+void WriteHeadLogits(const ForwardContext& context, const TrunkWeights& trunk, int32_t vocab_size,
+                     ConstTensorView x, float* logits) {
+  if (!trunk.head.weights) return;
+  const TensorView slice{reinterpret_cast<std::byte*>(logits + trunk.shards.vocab.begin),
+                         DType::kF32, Shape{x.shape[0], trunk.shards.vocab.size()}};
+  ops::Matmul(context.stream, *context.workspace,
+              {.out = slice, .x = x, .w = &*trunk.head.weights, .out_row_stride = vocab_size});
+}
+
+}  // namespace hayate::models
