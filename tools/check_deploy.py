@@ -3,13 +3,18 @@
 against the Kubernetes schemas.
 
     python3 -m venv V && V/bin/pip install helm-python-sdk==0.2.2 kubernetes-validate==1.37.0
-    V/bin/python tools/check_deploy.py
+    HAYATE_BINARY=build/hayate V/bin/python tools/check_deploy.py
 
+Every flag of every container that runs `hayate` is one of its subcommand's --help.
 LeaderWorkerSet and ServiceMonitor are custom resources without a schema there: of the former the pod
 templates are checked, of the latter the form alone. Exit 1 with one line a problem.
 """
 
 import contextlib
+import functools
+import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -49,17 +54,50 @@ VALUES = [
 ]
 BAD_VALUES = [{"gateway": {"policy": "best"}}, {"gateway": {"replicas": -1}}, {"worker": {"modelPath": ""}}]
 
+BINARY = Path(os.environ.get("HAYATE_BINARY", ROOT.parent / "build" / "hayate"))
+
 problems: list[str] = []
+
+
+@functools.cache
+def flags_of(subcommand: str) -> frozenset[str]:
+    text = subprocess.run([BINARY, subcommand, "--help"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    return frozenset(re.findall(r"--[a-z0-9][a-z0-9-]*", text))
+
+
+def check_arguments(where: str, arguments: list[str]) -> None:
+    """`arguments` begin with the subcommand."""
+    for argument in arguments[1:]:
+        flag = argument.split("=")[0]
+        if flag.startswith("--") and flag not in flags_of(arguments[0]):
+            problems.append(f"{where}: hayate {arguments[0]} has no {flag}")
+
+
+def check_containers(where: str, found: object) -> None:
+    """Every container below, wherever it stands."""
+    if isinstance(found, list):
+        for element in found:
+            check_containers(where, element)
+    if not isinstance(found, dict):
+        return
+    command = found.get("command")
+    if isinstance(command, list) and command[:1] == ["hayate"]:
+        check_arguments(where, [*command[1:], *map(str, found.get("args") or [])])
+    for element in found.values():
+        check_containers(where, element)
 
 
 def check_object(where: str, found: dict) -> None:
     kind = found.get("kind", "?")
+    check_containers(where, found)
     for key in ("apiVersion", "kind", "metadata"):
         if key not in found:
             problems.append(f"{where}: {key} is missing")
     if kind == "LeaderWorkerSet":
         for role in ("leaderTemplate", "workerTemplate"):
-            template = found["spec"]["leaderWorkerTemplate"][role]
+            template = found["spec"]["leaderWorkerTemplate"].get(role)
+            if template is None and role == "leaderTemplate":
+                continue  # the leader is made as the workers are
             pod = {
                 "apiVersion": "v1",
                 "kind": "Pod",
@@ -108,6 +146,8 @@ def check_compose(path: Path) -> None:
     if "gateway" not in services:
         problems.append(f"{path.name}: no gateway")
         return
+    for name, service in services.items():
+        check_arguments(f"{path.name}: {name}", service["command"])
     for name in services["gateway"].get("depends_on", []):
         if name not in services:
             problems.append(f"{path.name}: gateway depends on {name}, which is not there")
