@@ -14,6 +14,8 @@ namespace {
 
 constexpr size_t kOutboxEvents = 65536;
 constexpr uint64_t kDummySeed = 1;
+// Of the CUDA products' widest tiles (ops/matmul/sm90).
+constexpr int32_t kCudaTileTokens = 128;
 
 Result<DType> ParseKvDtype(const std::string& name) {
   if (name == "f16") return DType::kF16;
@@ -62,7 +64,12 @@ Result<sched::SchedulerOptions> MakeSchedulerOptions(const ModelOptions& model) 
   options.max_running = model.max_running_requests;
   options.chunked_prefill_size = model.chunked_prefill_size;
   options.mixed_chunk_size = model.mixed_chunk_size;
+  if (model.device == "cuda") options.mixed_step_multiple = kCudaTileTokens;
   options.prefix_reuse = !model.disable_radix_cache;
+  ASSIGN_OR_RETURN(const Speculation speculation,
+                   ResolveSpeculation(model.speculation, model.device, model.max_running_requests));
+  options.max_drafts = speculation.max_drafts;
+  options.max_step_drafts = speculation.max_step_drafts;
   return options;
 }
 

@@ -36,6 +36,9 @@ struct SchedulerOptions {
   // The same of a step that decodes too: it bounds how long arriving prompts hold running answers
   // up. At most chunked_prefill_size; 0: equal to it.
   int32_t mixed_chunk_size = 0;
+  // The tokens of a mixed step are a multiple of this where its prompts have enough: matrix
+  // products compute whole tiles of tokens.
+  int32_t mixed_step_multiple = 1;
   // Prompt positions that one plan scores: each costs a row of logits on the device.
   int32_t max_scored_tokens = 16;
   int32_t max_context = 0;   // positions of the longest sequence

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/align.h"
 #include "sched/scheduler.h"
 
 namespace hayate::sched {
@@ -26,10 +27,14 @@ bool Scheduler::Plan(StepPlan& plan) {
 int32_t Scheduler::PrefillBudget() const {
   const int32_t chunk = options_.chunked_prefill_size;
   if (options_.mixed_chunk_size == 0) return chunk;
-  const bool decodes = std::ranges::any_of(running_, [](const Sequence* sequence) {
-    return sequence->wants_row() && sequence->length() - sequence->planned == 1;
-  });
-  return decodes ? std::min(chunk, options_.mixed_chunk_size) : chunk;
+  const auto decodes =
+      static_cast<int32_t>(std::ranges::count_if(running_, [](const Sequence* sequence) {
+        return sequence->wants_row() && sequence->length() - sequence->planned == 1;
+      }));
+  if (decodes == 0) return chunk;
+  const int32_t mixed = std::min(chunk, options_.mixed_chunk_size);
+  const int32_t whole = AlignDown(decodes + mixed, options_.mixed_step_multiple) - decodes;
+  return whole > 0 ? whole : mixed;
 }
 
 void Scheduler::PlanRunning(StepPlan& plan) {

@@ -119,6 +119,30 @@ TEST(Scheduler, AStepThatDecodesTakesFewerPromptTokens) {
   world.Settle();
 }
 
+TEST(Scheduler, AMixedStepHasWholeTilesOfTokens) {
+  World world({.chunked_prefill_size = 64, .mixed_chunk_size = 12, .mixed_step_multiple = 8}, 50);
+  for (int32_t i = 1; i <= 3; ++i) world.Add(Prompt(i, 10), 20);
+  ASSERT_TRUE(world.Step());  // three prompts
+  world.Add(Prompt(4, 100), 1);
+  ASSERT_TRUE(world.Step());
+  EXPECT_EQ(world.plan_.num_tokens, 8);  // 3 decodes and 12 fill one tile of 8
+  world.Settle();
+}
+
+TEST(Scheduler, AMixedStepTakesPromptTokensHoweverManyDecode) {
+  World world({.max_running = 16,
+               .chunked_prefill_size = 64,
+               .mixed_chunk_size = 2,
+               .mixed_step_multiple = 16},
+              90);
+  for (int32_t i = 1; i <= 9; ++i) world.Add(Prompt(i, 5), 20);
+  ASSERT_TRUE(world.Step());
+  world.Add(Prompt(20, 30), 1);
+  ASSERT_TRUE(world.Step());
+  EXPECT_EQ(world.plan_.num_tokens, 9 + 2);  // no whole tile behind the decodes
+  world.Settle();
+}
+
 TEST(Scheduler, HoldsARequestUntilThePrefixUnderWayIsThere) {
   World world({.chunked_prefill_size = 32}, 50);
   world.Add(Prompt(1, 20), 3);
