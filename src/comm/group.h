@@ -14,6 +14,15 @@
 
 namespace hayate::comm {
 
+// A sum over the ranks with what a transformer does with it.
+struct SumNormArgs {
+  TensorView residual;  // [T, H] f32, in and out: residual += Σ over ranks of part
+  TensorView part;      // [T, H] f32 or bf16; unspecified afterwards
+  TensorView out;       // [T, H], dtype of part: residual / √(mean(residual²) + eps) · weight
+  const float* weight;  // [H] f32
+  float eps = 1e-5f;
+};
+
 class Group {
  public:
   virtual ~Group() = default;
@@ -23,6 +32,9 @@ class Group {
 
   // data = Σ over ranks of data. f32, the same shape on every rank.
   virtual void AllReduce(Stream stream, TensorView data) = 0;
+  // The same with the residual's sum and the norm, in one launch, where the group has one for these
+  // shapes; otherwise it does nothing and returns false, on all ranks alike.
+  virtual bool AllReduceAddNorm(Stream /*stream*/, const SumNormArgs& /*args*/) { return false; }
   // out = the ranks' parts, in rank order. All parts have the same bytes; out is size() times as
   // long.
   virtual void AllGather(Stream stream, ConstTensorView part, TensorView out) = 0;

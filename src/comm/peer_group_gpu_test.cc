@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
 #include <barrier>
+#include <cmath>
 #include <cstring>
 #include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -128,6 +130,89 @@ TEST_F(PeerGroupGpu, SumsAreTakenInRankOrderAtAnySize) {
           meeting_->arrive_and_wait();
           EXPECT_EQ(got, Encoded(Sum(num_ranks, exchange, count), dtype))
               << num_ranks << " ranks, " << count << " of " << Info(dtype).name;
+        }
+      }
+      EXPECT_TRUE(rank.device->status().ok()) << rank.device->status().message();
+    });
+  }
+}
+
+// The residual that all ranks hold, the parts' sum added to it, and the norm of that.
+struct SumNorm {
+  std::vector<float> residual, out;
+};
+SumNorm ExpectedSumNorm(int num_ranks, int exchange, int64_t rows, int64_t columns,
+                        const std::vector<float>& weight, float eps) {
+  SumNorm expected{Part(99, exchange, rows * columns), {}};
+  const std::vector<float> sum = Sum(num_ranks, exchange, rows * columns);
+  for (size_t i = 0; i < sum.size(); ++i) expected.residual[i] += sum[i];
+  for (int64_t row = 0; row < rows; ++row) {
+    const float* x = expected.residual.data() + row * columns;
+    double squares = 0.0;
+    for (int64_t c = 0; c < columns; ++c) squares += double{x[c]} * x[c];
+    const double scale = 1.0 / std::sqrt(squares / static_cast<double>(columns) + double{eps});
+    for (int64_t c = 0; c < columns; ++c) {
+      expected.out.push_back(static_cast<float>(x[c] * scale * weight[static_cast<size_t>(c)]));
+    }
+  }
+  return expected;
+}
+
+TEST_F(PeerGroupGpu, ASumWithItsNormIsThatOfTheParts) {
+  constexpr float kEps = 1e-5f;
+  const std::pair<int64_t, int64_t> shapes[] = {{1, 4096}, {3, 72},    {64, 4096}, {100, 2880},
+                                                {2, 8192}, {5, 16384}, {255, 4096}};
+  for (const int num_ranks : {2, 3}) {
+    Make(num_ranks);
+    OnEveryRank([&](Rank& rank) {
+      int exchange = 0;
+      for (const auto& [rows, columns] : shapes) {
+        for (const DType dtype : {DType::kF32, DType::kBF16}) {
+          if (rows * columns * Info(dtype).block_bytes > kMaxPeerBytes) continue;
+          if (columns * Info(dtype).block_bytes > 32768) continue;
+          const std::vector<float> weight = Part(7, 0, columns);
+          const SumNorm expected =
+              ExpectedSumNorm(num_ranks, ++exchange, rows, columns, weight, kEps);
+          const auto place = [&](const std::vector<std::byte>& bytes) {
+            Buffer buffer = Buffer::Allocate(*rank.device, bytes.size()).value();
+            rank.device->Upload(buffer.data(), bytes.data(), bytes.size());
+            return buffer;
+          };
+          const Buffer weights = place(Encoded(weight, DType::kF32));
+          const Buffer residual = place(Encoded(Part(99, exchange, rows * columns), DType::kF32));
+          const Buffer part =
+              place(Encoded(Part(rank.group->rank(), exchange, rows * columns), dtype));
+          const Buffer out = place(std::vector<std::byte>(part.size(), std::byte{0xFF}));
+          rank.device->FinishLoading();
+          Reader residual_reader(*rank.device, residual), out_reader(*rank.device, out);
+          const Shape shape{rows, columns};
+          meeting_->arrive_and_wait();
+          ASSERT_TRUE(rank.group->AllReduceAddNorm(
+              rank.stream, {.residual = residual.View(DType::kF32, shape),
+                            .part = part.View(dtype, shape),
+                            .out = out.View(dtype, shape),
+                            .weight = reinterpret_cast<const float*>(weights.data()),
+                            .eps = kEps}));
+          const std::vector<std::byte> sum = residual_reader.Read(rank.stream);
+          const std::vector<std::byte> normed = out_reader.Read(rank.stream);
+          meeting_->arrive_and_wait();
+          const std::string what = std::to_string(rows) + " x " + std::to_string(columns) + " of " +
+                                   std::string(Info(dtype).name);
+          for (size_t i = 0; i < expected.out.size(); ++i) {
+            float got_residual, got_out;
+            std::memcpy(&got_residual, sum.data() + 4 * i, 4);
+            if (dtype == DType::kBF16) {
+              uint16_t bits;
+              std::memcpy(&bits, normed.data() + 2 * i, 2);
+              got_out = Bf16ToFloat(bits);
+            } else {
+              std::memcpy(&got_out, normed.data() + 4 * i, 4);
+            }
+            const float tolerance = dtype == DType::kBF16 ? 0x1p-8f : 0x1p-18f;
+            ASSERT_FLOAT_EQ(got_residual, expected.residual[i]) << what << ", element " << i;
+            ASSERT_NEAR(got_out, expected.out[i], tolerance * (0.01f + std::abs(expected.out[i])))
+                << what << ", element " << i;
+          }
         }
       }
       EXPECT_TRUE(rank.device->status().ok()) << rank.device->status().message();

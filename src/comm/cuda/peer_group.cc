@@ -39,6 +39,13 @@ class PeerGroup final : public Group {
     }
   }
 
+  bool AllReduceAddNorm(Stream stream, const SumNormArgs& args) override {
+    const ConstTensorView part = args.part;
+    if (size() == 1 || !CanSumNorm(part.dtype, part.rows(), part.cols())) return false;
+    PeerSumNorm(stream, peers_, args);
+    return true;
+  }
+
   void AllGather(Stream stream, ConstTensorView part, TensorView out) override {
     const int64_t bytes = part.num_bytes();
     CHECK_EQ(out.num_bytes(), bytes * size());
@@ -120,6 +127,7 @@ Result<std::vector<std::unique_ptr<Group>>> MakePeerGroup(std::span<Device* cons
     CUDA_CHECK(device, cudaMemset(memory.data(), 0, sizeof(PeerMemory)));
     CUDA_CHECK(device, cudaDeviceSynchronize());
     LoadPeerKernels(device);
+    LoadSumNormKernels(device);
     shared->memory.push_back(std::move(memory));
     RETURN_IF_ERROR(device->status());
   }

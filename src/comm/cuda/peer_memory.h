@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "comm/group.h"
 #include "comm/peer_group.h"
 #include "tensor/device.h"
 #include "tensor/dtype.h"
@@ -31,9 +32,13 @@ struct Peers {
 // Loads the kernels onto the current device. A kernel that waits for its peers may hold up the
 // loading of theirs, so it comes before the first launch.
 void LoadPeerKernels(Device* device);
+void LoadSumNormKernels(Device* device);
 
 // data = Σ over ranks of data, f32 or bf16, summed in f32 in rank order. At most kMaxPeerBytes.
 void PeerAllReduce(Stream stream, const Peers& peers, DType dtype, void* data, int64_t count);
+// Whether PeerSumNorm serves T rows of H elements.
+bool CanSumNorm(DType dtype, int64_t rows, int64_t columns);
+void PeerSumNorm(Stream stream, const Peers& peers, const SumNormArgs& args);
 // out + r · stride = rank r's part. At most kMaxPeerBytes a part.
 void PeerAllGather(Stream stream, const Peers& peers, const void* part, std::byte* out,
                    int64_t bytes, int64_t stride);
