@@ -66,10 +66,6 @@ Result<sched::SchedulerOptions> MakeSchedulerOptions(const ModelOptions& model) 
   options.mixed_chunk_size = model.mixed_chunk_size;
   if (model.device == "cuda") options.mixed_step_multiple = kCudaTileTokens;
   options.prefix_reuse = !model.disable_radix_cache;
-  ASSIGN_OR_RETURN(const Speculation speculation,
-                   ResolveSpeculation(model.speculation, model.device, model.max_running_requests));
-  options.max_drafts = speculation.max_drafts;
-  options.max_step_drafts = speculation.max_step_drafts;
   return options;
 }
 
