@@ -53,8 +53,12 @@ RegexScratch::RegexScratch() : data_(pcre2_match_data_create(1, nullptr)) {
 void RegexScratch::Free::operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
 void Regex::Free::operator()(pcre2_code* code) const { pcre2_code_free(code); }
 
-Result<Regex> Regex::Compile(std::string_view pattern) {
-  ASSIGN_OR_RETURN(const std::string translated, Translate(pattern));
+Result<Regex> Regex::Compile(std::string_view pattern, int max_steps) {
+  ASSIGN_OR_RETURN(std::string translated, Translate(pattern));
+  // PCRE2 takes the lower of several limits: a pattern cannot raise its own.
+  const std::string limit =
+      max_steps > 0 ? fmt::format("(*LIMIT_MATCH={})(*LIMIT_DEPTH={})", max_steps, max_steps) : "";
+  translated.insert(0, limit);
   int error = 0;
   size_t offset = 0;
   pcre2_code* code =
@@ -63,8 +67,8 @@ Result<Regex> Regex::Compile(std::string_view pattern) {
   if (code == nullptr) {
     PCRE2_UCHAR message[256] = {};
     pcre2_get_error_message(error, message, sizeof(message));
-    return Error(ErrorCode::kInvalidArgument, "pattern '{}', near offset {}: {}", pattern, offset,
-                 reinterpret_cast<const char*>(message));
+    return Error(ErrorCode::kInvalidArgument, "pattern '{}', near offset {}: {}", pattern,
+                 offset - std::min(offset, limit.size()), reinterpret_cast<const char*>(message));
   }
   // Without JIT (a build of PCRE2 for another machine) matching is slower, not different.
   (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
@@ -100,6 +104,21 @@ Regex::Match Regex::Find(std::string_view subject, size_t from, const RegexScrat
                : subject.size() + 1;
   }
   return {Outcome::kNoMatch};
+}
+
+Regex::Match Regex::FindOrWait(std::string_view subject, size_t from, bool at_start,
+                               const RegexScratch& scratch) const {
+  const auto* text = reinterpret_cast<PCRE2_SPTR>(subject.data());
+  const uint32_t options = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY | PCRE2_PARTIAL_SOFT |
+                           (at_start ? 0 : static_cast<uint32_t>(PCRE2_NOTBOL));
+  const int rc =
+      pcre2_match(code_.get(), text, subject.size(), from, options, scratch.get(), nullptr);
+  if (rc == PCRE2_ERROR_NOMATCH) return {Outcome::kNoMatch};
+  const size_t* range = pcre2_get_ovector_pointer(scratch.get());
+  // A pattern may look ahead of its own end (\K and its like): a range is what can be cut.
+  if (rc == PCRE2_ERROR_PARTIAL) return {Outcome::kPartial, std::max(range[0], from), range[1]};
+  if (rc < 0 || range[0] > range[1]) return {Outcome::kTooManySteps};
+  return {Outcome::kMatch, std::max(range[0], from), range[1]};
 }
 
 }  // namespace hayate::text

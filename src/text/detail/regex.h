@@ -31,12 +31,13 @@ class RegexScratch {
 // Immutable; shared by all threads.
 class Regex {
  public:
-  // Fails with kInvalidArgument (the pattern and the offset at fault) or kUnsupported.
-  static Result<Regex> Compile(std::string_view pattern);
+  // Fails with kInvalidArgument (the pattern and the offset at fault) or kUnsupported. A search
+  // that takes more than `max_steps` gives up; 0: PCRE2's own limit.
+  static Result<Regex> Compile(std::string_view pattern, int max_steps = 0);
   // The pattern that matches `literal` and nothing else.
   static std::string Escape(std::string_view literal);
 
-  enum class Outcome { kMatch, kNoMatch, kTooManySteps };
+  enum class Outcome { kMatch, kPartial, kNoMatch, kTooManySteps };
   struct Match {
     Outcome outcome;
     size_t begin = 0;
@@ -46,6 +47,11 @@ class Regex {
   // The first non-empty match at or after `from`, in valid UTF-8. Looks behind `from`, as one
   // search through the subject would. kTooManySteps bounds patterns that backtrack without end.
   Match Find(std::string_view subject, size_t from, const RegexScratch& scratch) const;
+
+  // The same in a text that goes on. Without a match, kPartial says from where on more text may
+  // make one. `at_start`: the subject begins where the text does.
+  Match FindOrWait(std::string_view subject, size_t from, bool at_start,
+                   const RegexScratch& scratch) const;
 
  private:
   struct Free {
