@@ -27,6 +27,18 @@ void EndEvent(JsonWriter& json, const AnswerHead& head, const Usage* usage);
 // What a token shows as in log-probabilities: its bytes as text, repaired.
 std::string TokenText(const ServedModel& model, TokenId token);
 
+// "call_" and 24 hexadecimal digits: 16 of the answer's own, the choice, the call.
+std::string CallId(uint64_t call_seed, size_t choice, int32_t call);
+
+// Chat's list of scores: token, logprob, bytes and top_logprobs of each.
+void WriteScores(JsonWriter& json, const std::vector<TokenLogprob>& scores,
+                 const ServedModel& model);
+
+// The key "prompt_logprobs": null for the first token, then an object by token id of logprob, rank
+// (from 1) and decoded_token for each. Nothing where it was not asked for.
+void WritePromptLogprobs(JsonWriter& json, const GenerationSpec& spec, const ServedModel& model,
+                         Choice& choice);
+
 // The gathered deltas of one choice, joined.
 struct GatheredChoice {
   std::string text;

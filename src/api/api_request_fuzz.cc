@@ -1,4 +1,4 @@
-// Any body through the three request parsers and the preparation of prompts: it is refused with a
+// Any body through the request parsers and the preparation of prompts: it is refused with a
 // message that names something, or gives token ids of the vocabulary that fit the context. The
 // first byte picks the parser.
 
@@ -7,20 +7,62 @@
 
 #include "api/error_table.h"
 #include "api/field_reader.h"
+#include "api/messages_parse.h"
 #include "api/native_parse.h"
 #include "api/openai_parse.h"
 #include "api/prepare.h"
+#include "api/responses_items.h"
+#include "api/responses_parse.h"
 #include "api/testing/byte_model.h"
 #include "base/check.h"
 
 namespace hayate::api {
 namespace {
 
+// An earlier response, of any name.
+Result<std::vector<std::string>> EarlierItems(std::string_view) {
+  return std::vector<std::string>{
+      R"({"type":"message","role":"user","content":"a"})",
+      R"({"id":"rs_1","type":"reasoning","summary":[],"content":[]})",
+      R"({"id":"fc_1","type":"function_call","call_id":"c","name":"f","arguments":"{"})"};
+}
+
 Result<GenerationSpec> Parse(uint8_t dialect, simdjson::dom::object body, const ServedModel& model,
                              std::vector<std::string>& unknown) {
-  if (dialect % 3 == 0) return ParseChatRequest(body, model, unknown);
-  if (dialect % 3 == 1) return ParseCompletionRequest(body, model, unknown);
-  return ParseGenerateRequest(body, model, unknown);
+  switch (dialect % 6) {
+    case 0:
+      return ParseChatRequest(body, model, unknown);
+    case 1:
+      return ParseCompletionRequest(body, model, unknown);
+    case 2:
+      return ParseGenerateRequest(body, model, unknown);
+    case 3:
+      return ParseResponsesRequest(body, model, FindConversation(EarlierItems), unknown);
+    case 4:
+      return ParseMessagesRequest(body, model, MessagesUse::kGenerate, unknown);
+    default:
+      return ParseMessagesRequest(body, model, MessagesUse::kCount, unknown);
+  }
+}
+
+// What /v1/responses keeps and shows must be JSON whatever it was made of, and must be readable as
+// the beginning of the next turn.
+void CheckResponse(const GenerationSpec& spec, const ServedModel& model) {
+  simdjson::dom::parser parser;
+  const std::string echo = "{" + spec.response->echo + "}";
+  CHECK(parser.parse(echo).error() == simdjson::SUCCESS) << echo;
+  std::string items = "[";
+  for (const std::string& item : *spec.response->input) {
+    items += (items.size() > 1 ? "," : "") + item;
+  }
+  items += "]";
+  simdjson::dom::element list;
+  CHECK(parser.parse(items).get(list) == simdjson::SUCCESS) << items;
+  ConversationBuilder conversation(*model.chat_template);
+  std::vector<std::string> again;
+  const Status read = ReadResponsesItems(list, "input", conversation, again);
+  CHECK(read.ok()) << read.message();
+  CHECK(again == *spec.response->input);
 }
 
 void CheckSpec(const GenerationSpec& spec, const ServedModel& model) {
@@ -49,6 +91,7 @@ void Run(uint8_t dialect, std::string_view text) {
   const auto spec = Parse(dialect, *body, model, unknown);
   if (!spec.ok()) return CheckError(spec.status());
   CheckSpec(*spec, model);
+  if (spec->response) CheckResponse(*spec, model);
   const auto prepared = Prepare(*spec, model);
   if (!prepared.ok()) return CheckError(prepared.status());
   CHECK_EQ(prepared->prompts.size(), spec->prompts.size());

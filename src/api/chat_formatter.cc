@@ -1,7 +1,5 @@
 // /v1/chat/completions on the wire.
 
-#include <fmt/format.h>
-
 #include <utility>
 
 #include "api/answer_text.h"
@@ -83,6 +81,7 @@ class ChatFormatter final : public Formatter {
       json.EndObject();
     }
     json.EndArray();
+    WritePromptLogprobs(json, *head_.spec, *head_.model, *views.front().choice);
     json.Key("usage");
     WriteUsage(json, usage, *head_.model);
     json.EndObject();
@@ -125,7 +124,7 @@ class ChatFormatter final : public Formatter {
     json.BeginArray();
     for (size_t i = 0; i < calls.size(); ++i) {
       json.BeginObject();
-      json.Field("id", CallId(view.index, static_cast<int32_t>(i)));
+      json.Field("id", CallId(head_.call_seed, view.index, static_cast<int32_t>(i)));
       json.Field("type", "function");
       json.Key("function");
       json.BeginObject();
@@ -148,7 +147,7 @@ class ChatFormatter final : public Formatter {
     json.BeginObject();
     json.Field("index", event.call);
     if (begins) {
-      json.Field("id", CallId(index, event.call));
+      json.Field("id", CallId(head_.call_seed, index, event.call));
       json.Field("type", "function");
     }
     json.Key("function");
@@ -158,11 +157,6 @@ class ChatFormatter final : public Formatter {
     json.EndObject();
     json.EndObject();
     json.EndArray();
-  }
-
-  // "call_" and 24 hexadecimal digits: 16 of the answer's own, the choice, the call.
-  std::string CallId(size_t choice, int32_t call) const {
-    return fmt::format("call_{:016x}{:04x}{:04x}", head_.call_seed, choice & 0xFFFF, call & 0xFFFF);
   }
 
   void WriteHead(JsonWriter& json, std::string_view object) {
@@ -219,34 +213,8 @@ class ChatFormatter final : public Formatter {
     if (logprobs == nullptr) return json.Null();
     json.BeginObject();
     json.Key("content");
-    json.BeginArray();
-    for (const TokenLogprob& entry : *logprobs) {
-      json.BeginObject();
-      WriteToken(json, entry.token, entry.logprob);
-      json.Key("top_logprobs");
-      json.BeginArray();
-      for (const auto& [token, logprob] : entry.top) {
-        json.BeginObject();
-        WriteToken(json, token, logprob);
-        json.EndObject();
-      }
-      json.EndArray();
-      json.EndObject();
-    }
-    json.EndArray();
+    WriteScores(json, *logprobs, *head_.model);
     json.EndObject();
-  }
-
-  void WriteToken(JsonWriter& json, TokenId token, float logprob) {
-    json.Field("token", TokenText(*head_.model, token));
-    json.Key("logprob");
-    json.Float(logprob);
-    json.Key("bytes");
-    json.BeginArray();
-    for (const char byte : head_.model->tokenizer->TokenBytes(token)) {
-      json.Int(static_cast<unsigned char>(byte));
-    }
-    json.EndArray();
   }
 
   AnswerHead head_;

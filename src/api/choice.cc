@@ -1,5 +1,6 @@
 #include "api/choice.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace hayate::api {
@@ -10,6 +11,7 @@ Choice::Choice(const GenerationSpec& spec, const ServedModel& model, Prompt prom
                                      .position = text::TextPosition::kMiddle,
                                      .kept = spec.format.parses() ? &model.marker_ids : nullptr}),
       prompt_tokens_(prompt.tokens) {
+  if (spec.stop_regexes) regex_matcher_.emplace(*spec.stop_regexes, spec.stop_text);
   if (spec.stop_strings) matcher_.emplace(*spec.stop_strings, spec.stop_text);
   auto format = std::make_unique<text::AnswerFormat>(spec.format);
   const bool thinks = spec.separate_reasoning && prompt.thinking != text::ThinkingPlace::kNone;
@@ -24,7 +26,9 @@ ChoiceDelta Choice::Push(TokenEvent& event) {
   ChoiceDelta delta;
   if (ended_) return delta;
   cached_tokens_ = event.cached_tokens;
+  draft_counts_ = {event.num_verifies, event.num_drafts, event.num_accepted_drafts};
   for (TokenLogprob& logprob : event.prompt_logprobs) {
+    logprob.top.resize(std::min(logprob.top.size(), spec_.NumPromptTop()));
     prompt_logprobs_.push_back(std::move(logprob));
   }
   for (size_t i = 0; i < event.tokens.size() && !ended_; ++i) {
@@ -39,7 +43,7 @@ ChoiceDelta Choice::Push(TokenEvent& event) {
     if (!is_stop || spec_.stop_text == text::StopText::kKept) text = detokenizer_.Push(token);
     detokenised_ += text.size();
     if (i < event.logprobs.size()) {
-      pending_.push_back({begin, detokenised_, std::move(event.logprobs[i])});
+      TakeScore(begin, std::move(event.logprobs[i]));
     }
     PushText(text, delta);
   }
@@ -55,34 +59,60 @@ ChoiceDelta Choice::Push(TokenEvent& event) {
   return delta;
 }
 
+void Choice::TakeScore(size_t begin, TokenLogprob logprob) {
+  cumulative_logprob_ += static_cast<double>(logprob.logprob);
+  if (!spec_.logprobs.enabled) return;  // only ranked by
+  logprob.top.resize(std::min(logprob.top.size(), static_cast<size_t>(spec_.logprobs.num_top)));
+  pending_.push_back({begin, detokenised_, std::move(logprob)});
+}
+
 void Choice::PushText(std::string_view text, ChoiceDelta& delta) {
-  const size_t begin = delta.text.size();
   const bool may_stop = completion_tokens_ >= spec_.sampling.min_new_tokens;
-  if (!matcher_ || !may_stop) {
-    delta.text += text;
-    passed_on_ += text.size();
-    return Divide(begin, delta);
+  if (!may_stop || (!matcher_ && !regex_matcher_)) return PassOn(text, delta);
+  std::optional<std::string> stop;
+  std::string passed(text);
+  if (regex_matcher_) {
+    text::StopMatcher::Output output = regex_matcher_->Feed(passed);
+    passed = std::move(output.text);
+    if (output.matched) stop = spec_.stop_regexes->patterns()[*output.matched];
   }
-  text::StopMatcher::Output output = matcher_->Feed(text);
-  delta.text += output.text;
-  passed_on_ += output.text.size();
+  if (matcher_) {
+    // A stop string in the text before an expression's match stands before it.
+    text::StopMatcher::Output output = matcher_->Feed(passed);
+    passed = std::move(output.text);
+    if (stop && !output.matched) passed += matcher_->Flush();
+    if (output.matched) stop = spec_.stop_strings->strings()[*output.matched];
+  }
+  PassOn(passed, delta);
+  if (stop) Stop(*std::move(stop), delta);
+}
+
+void Choice::PassOn(std::string_view text, ChoiceDelta& delta) {
+  const size_t begin = delta.text.size();
+  delta.text += text;
+  passed_on_ += text.size();
   Divide(begin, delta);
-  if (!output.matched) return;
+}
+
+void Choice::Stop(std::string matched, ChoiceDelta& delta) {
   ended_ = true;
   FinishParts(delta);
   delta.end = ChoiceEnd{.reason = FinishReason::kStop,
-                        .matched_stop = spec_.stop_strings->strings()[*output.matched],
+                        .matched_stop = std::move(matched),
                         .called_tools = num_calls_ > 0};
 }
 
 void Choice::Finish(ChoiceEnd end, ChoiceDelta& delta) {
+  std::string held = regex_matcher_ ? regex_matcher_->Flush() : "";
   if (matcher_) {
-    const size_t begin = delta.text.size();
-    const std::string held = matcher_->Flush();
-    delta.text += held;
-    passed_on_ += held.size();
-    Divide(begin, delta);
+    text::StopMatcher::Output output = matcher_->Feed(held);
+    if (output.matched) {
+      PassOn(output.text, delta);
+      return Stop(spec_.stop_strings->strings()[*output.matched], delta);
+    }
+    held = output.text + matcher_->Flush();
   }
+  PassOn(held, delta);
   ended_ = true;
   FinishParts(delta);
   end.called_tools = num_calls_ > 0;

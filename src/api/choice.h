@@ -17,6 +17,7 @@
 #include "text/detokenizer.h"
 #include "text/dialect/answer_parser.h"
 #include "text/stop_matcher.h"
+#include "text/stop_regex.h"
 
 namespace hayate::api {
 
@@ -57,7 +58,16 @@ class Choice {
   int32_t completion_tokens() const { return completion_tokens_; }
   int32_t reasoning_tokens() const { return reasoning_tokens_; }
   int32_t cached_tokens() const { return cached_tokens_; }
+  // Of speculative decoding; num_verifies is 0 without it.
+  struct DraftCounts {
+    int32_t num_verifies = 0;  // steps that verified drafts
+    int32_t num_drafts = 0;
+    int32_t num_accepted = 0;
+  };
+  const DraftCounts& draft_counts() const { return draft_counts_; }
   std::vector<TokenLogprob>& prompt_logprobs() { return prompt_logprobs_; }
+  // Of the generated tokens; 0 unless the engine was asked for scores.
+  double cumulative_logprob() const { return cumulative_logprob_; }
 
  private:
   struct PendingLogprob {
@@ -65,7 +75,13 @@ class Choice {
     size_t end;
     TokenLogprob logprob;
   };
+  // Keeps a token's score as far as the request wants it.
+  void TakeScore(size_t begin, TokenLogprob logprob);
   void PushText(std::string_view text, ChoiceDelta& delta);
+  // Text that no stop string or expression has a claim on.
+  void PassOn(std::string_view text, ChoiceDelta& delta);
+  // The answer ends with a stop string or expression.
+  void Stop(std::string matched, ChoiceDelta& delta);
   void Finish(ChoiceEnd end, ChoiceDelta& delta);
   // Divides what the delta has gained since `begin` into its parts.
   void Divide(size_t begin, ChoiceDelta& delta);
@@ -75,7 +91,8 @@ class Choice {
 
   const GenerationSpec& spec_;
   text::Detokenizer detokenizer_;
-  std::optional<text::StopMatcher> matcher_;
+  std::optional<text::StopRegexMatcher> regex_matcher_;
+  std::optional<text::StopMatcher> matcher_;      // of what regex_matcher_ passes on
   std::unique_ptr<text::AnswerFormat> format_;    // null where the text has no parts
   std::unique_ptr<text::AnswerParser> parser_;    // reads format_
   std::vector<text::AnswerEvent> held_thinking_;  // until it is over, unless it streams
@@ -83,7 +100,9 @@ class Choice {
   int32_t reasoning_tokens_ = 0;
   int32_t prompt_tokens_;
   int32_t completion_tokens_ = 0;
+  double cumulative_logprob_ = 0;
   int32_t cached_tokens_ = 0;
+  DraftCounts draft_counts_;
   size_t detokenised_ = 0;  // bytes
   size_t passed_on_ = 0;    // bytes
   bool ended_ = false;

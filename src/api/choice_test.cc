@@ -147,5 +147,64 @@ TEST(Choice, StopStringsWaitForMinNewTokens) {
   EXPECT_EQ(out.num_tokens, 4u);
 }
 
+GenerationSpec SpecWithRegex(std::string pattern, std::vector<std::string> stops = {}) {
+  GenerationSpec spec = SpecWithStops(std::move(stops));
+  spec.stop_regexes = std::make_shared<const text::StopRegexes>(
+      text::StopRegexes::Create({std::move(pattern)}).value());
+  return spec;
+}
+
+TEST(Choice, AStopExpressionEndsTheAnswerAndItsScores) {
+  Rng rng(7);
+  for (int round = 0; round < 20; ++round) {
+    const Streamed out = Stream(SpecWithRegex("#[0-9]+;"), Bytes("a #b #12; c"), rng);
+    EXPECT_EQ(out.text, "a #b ");
+    EXPECT_EQ(out.logprob_tokens, Bytes("a #b "));
+    EXPECT_EQ(std::get<std::string>(out.end.matched_stop), "#[0-9]+;");
+    EXPECT_EQ(out.end.reason, FinishReason::kStop);
+  }
+}
+
+TEST(Choice, StopStringsAndExpressionsHoldTogether) {
+  Rng rng(8);
+  for (int round = 0; round < 20; ++round) {
+    const Streamed string_first = Stream(SpecWithRegex("x+y", {"stop"}), Bytes("a stop xxy"), rng);
+    EXPECT_EQ(string_first.text, "a ");
+    EXPECT_EQ(std::get<std::string>(string_first.end.matched_stop), "stop");
+    const Streamed regex_first =
+        Stream(SpecWithRegex("x+y", {"stop"}), Bytes("a sto xxy stop"), rng);
+    EXPECT_EQ(regex_first.text, "a sto ");
+    EXPECT_EQ(std::get<std::string>(regex_first.end.matched_stop), "x+y");
+    EXPECT_EQ(Stream(SpecWithRegex("x+y", {"xxz"}), Bytes("a xx"), rng).text, "a xx");
+  }
+}
+
+TEST(Choice, ScoresThatOnlyRankAreSummedAndNotShown) {
+  GenerationSpec spec;
+  spec.num_best = 1;
+  spec.n = 2;
+  EXPECT_TRUE(spec.EngineLogprobs().enabled);
+  const ServedModel model = ByteModel();
+  Choice choice(spec, model, Choice::Prompt{.tokens = 1});
+  TokenEvent event = Event(Bytes("abc"));
+  EXPECT_TRUE(choice.Push(event).logprobs.empty());
+  EXPECT_DOUBLE_EQ(choice.cumulative_logprob(), -3.0);
+}
+
+TEST(Choice, PromptAndAnswerKeepTheirOwnNumbersOfAlternatives) {
+  GenerationSpec spec;
+  spec.logprobs = {.enabled = true, .num_top = 1};
+  spec.prompt_logprobs = 2;
+  EXPECT_EQ(spec.EngineLogprobs().num_top, 2);
+  EXPECT_EQ(spec.EngineLogprobs().prompt_start, 0);
+  const ServedModel model = ByteModel();
+  Choice choice(spec, model, Choice::Prompt{.tokens = 2});
+  TokenEvent event = Event(Bytes("a"));
+  event.logprobs[0].top = {{1, -1.0f}, {2, -2.0f}};
+  event.prompt_logprobs.push_back({.token = 1, .logprob = -1.0f, .top = {{1, -1.0f}, {2, -2.0f}}});
+  EXPECT_EQ(choice.Push(event).logprobs[0].top.size(), 1u);
+  EXPECT_EQ(choice.prompt_logprobs()[0].top.size(), 2u);
+}
+
 }  // namespace
 }  // namespace hayate::api

@@ -115,7 +115,7 @@ class CompletionFormatter final : public Formatter {
                    const std::vector<TokenLogprob>& logprobs, bool with_prompt, State& state,
                    const ChoiceEnd* end) {
     json.BeginObject();
-    json.Field("index", static_cast<int64_t>(view.index));
+    json.Field("index", static_cast<int64_t>(view.shown));
     json.Field("text", text);
     json.Key("logprobs");
     if (head_.spec->logprobs.enabled) {
@@ -130,6 +130,7 @@ class CompletionFormatter final : public Formatter {
       json.String(FinishName(end->reason));
       json.Key("matched_stop");
       WriteMatchedStop(json, *end);
+      WritePromptLogprobs(json, *head_.spec, *head_.model, *view.choice);
     }
     json.EndObject();
   }

@@ -24,6 +24,42 @@ std::string Render(std::string_view message, std::string_view type, std::string_
   return out;
 }
 
+// Anthropic's names, which go by the HTTP status.
+std::string_view AnthropicType(int http_status) {
+  switch (http_status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 408:
+      return "timeout_error";
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+      return "overloaded_error";
+    default:
+      return http_status < 500 ? kInvalidRequest : "api_error";
+  }
+}
+
+std::string RenderAnthropic(std::string_view message, std::string_view type) {
+  std::string out;
+  JsonWriter json(out);
+  json.BeginObject();
+  json.Field("type", "error");
+  json.Key("error");
+  json.BeginObject();
+  json.Field("type", type);
+  json.Field("message", message);
+  json.EndObject();
+  json.EndObject();
+  return out;
+}
+
 }  // namespace
 
 const ErrorKind& KindOf(ErrorCode code) {
@@ -69,7 +105,10 @@ const ErrorKind& KindOf(ErrorCode code) {
   CHECK(false) << "unknown ErrorCode " << static_cast<int>(code);
 }
 
-std::string ErrorBody(const Status& status) {
+std::string ErrorBody(const Status& status, ErrorShape shape) {
+  if (shape == ErrorShape::kAnthropic) {
+    return RenderAnthropic(status.message(), AnthropicType(KindOf(status.code()).http_status));
+  }
   std::string_view code = ErrorCodeName(status.code());
   if (status.code() == ErrorCode::kContextTooLong) code = "context_length_exceeded";
   if (status.code() == ErrorCode::kNotFound && status.param() == "model") code = "model_not_found";
@@ -82,6 +121,10 @@ std::string ErrorBody(int http_status, std::string_view message) {
                                 : http_status < 500  ? kInvalidRequest
                                                      : "server_error";
   return Render(message, type, "", std::to_string(http_status));
+}
+
+ErrorShape ErrorShapeOf(std::string_view path) {
+  return path.starts_with("/v1/messages") ? ErrorShape::kAnthropic : ErrorShape::kOpenAi;
 }
 
 }  // namespace hayate::api

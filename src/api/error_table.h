@@ -2,6 +2,7 @@
 // One table from our error codes to what clients see: HTTP status, OpenAI's error type, and whether
 // a retry can help.
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -17,9 +18,15 @@ struct ErrorKind {
 
 const ErrorKind& KindOf(ErrorCode code);
 
-// {"error":{"message","type","param","code"}}.
-std::string ErrorBody(const Status& status);
+// kOpenAi     {"error":{"message","type","param","code"}}
+// kAnthropic  {"type":"error","error":{"type","message"}}
+enum class ErrorShape : uint8_t { kOpenAi, kAnthropic };
+
+std::string ErrorBody(const Status& status, ErrorShape shape = ErrorShape::kOpenAi);
 // The same for an error that has no Status: a refusal by the HTTP layer.
 std::string ErrorBody(int http_status, std::string_view message);
+
+// What clients of the route at `path` read.
+ErrorShape ErrorShapeOf(std::string_view path);
 
 }  // namespace hayate::api

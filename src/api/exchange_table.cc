@@ -13,7 +13,10 @@ ExchangeTable::~ExchangeTable() = default;
 
 uint64_t ExchangeTable::Add(std::unique_ptr<GenerationExchange> exchange) {
   const uint64_t key = next_key_++;
-  exchange->writer().OnClose([this, key] { Remove(key); });
+  exchange->writer().OnClose([this, key] {
+    const GenerationExchange* gone = Find(key);
+    if (gone != nullptr && !gone->detached()) Remove(key);
+  });
   exchanges_.emplace(key, std::move(exchange));
   return key;
 }

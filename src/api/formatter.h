@@ -13,6 +13,8 @@
 
 namespace hayate::api {
 
+class ResponseStore;
+
 struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
@@ -32,6 +34,7 @@ struct AnswerHead {
 // A choice and where it stands: prompt p's choice c has index p × n + c.
 struct ChoiceView {
   size_t index = 0;
+  size_t shown = 0;  // its index as the client sees it: another one where the best are chosen
   Choice* choice = nullptr;
   const std::vector<TokenId>* prompt = nullptr;  // ids, for echo
 };
@@ -49,10 +52,17 @@ class Formatter {
   // Not streaming: deltas are gathered, then rendered at once.
   virtual void Gather(const ChoiceView& view, ChoiceDelta delta) = 0;
   virtual std::string Render(const std::vector<ChoiceView>& views, const Usage& usage) = 0;
+
+  // The answer ends with an error before its time; of a stream, `out` gets the last events.
+  // OpenAI's envelope and mark of the end, unless a surface has its own.
+  virtual void Fail(const Status& status, std::string& out);
 };
 
 std::unique_ptr<Formatter> MakeChatFormatter(const AnswerHead& head);
 std::unique_ptr<Formatter> MakeCompletionFormatter(const AnswerHead& head);
 std::unique_ptr<Formatter> MakeGenerateFormatter(const AnswerHead& head);
+// `store` keeps the response once it is over; null: nobody does.
+std::unique_ptr<Formatter> MakeResponsesFormatter(const AnswerHead& head, ResponseStore* store);
+std::unique_ptr<Formatter> MakeMessagesFormatter(const AnswerHead& head);
 
 }  // namespace hayate::api

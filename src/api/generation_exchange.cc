@@ -1,17 +1,16 @@
 #include "api/generation_exchange.h"
 
+#include <algorithm>
 #include <utility>
 
-#include "api/error_table.h"
 #include "api/send_error.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "http/sse.h"
 
 namespace hayate::api {
 namespace {
 
-std::unique_ptr<Formatter> MakeFormatter(const AnswerHead& head) {
+std::unique_ptr<Formatter> MakeFormatter(const AnswerHead& head, ResponseStore* responses) {
   switch (head.spec->dialect) {
     case Dialect::kChat:
       return MakeChatFormatter(head);
@@ -19,6 +18,10 @@ std::unique_ptr<Formatter> MakeFormatter(const AnswerHead& head) {
       return MakeCompletionFormatter(head);
     case Dialect::kGenerate:
       return MakeGenerateFormatter(head);
+    case Dialect::kResponses:
+      return MakeResponsesFormatter(head, responses);
+    case Dialect::kMessages:
+      return MakeMessagesFormatter(head);
   }
   CHECK(false) << "unknown Dialect";
   return {};
@@ -29,10 +32,11 @@ std::unique_ptr<Formatter> MakeFormatter(const AnswerHead& head) {
 GenerationExchange::GenerationExchange(Parts parts, std::string id, http::ResponseWriter writer)
     : parts_(std::move(parts)), id_(std::move(id)), writer_(std::move(writer)) {
   formatter_ = MakeFormatter({.id = id_,
-                              .created = UnixSeconds(),
+                              .created = parts_.created,
                               .call_seed = parts_.call_seed,
                               .spec = parts_.spec.get(),
-                              .model = parts_.model});
+                              .model = parts_.model},
+                             parts_.responses);
 }
 
 GenerationExchange::~GenerationExchange() {
@@ -81,7 +85,7 @@ bool GenerationExchange::SubmitChoice(size_t index, uint64_t fresh_seed) {
   request.sampling.stop_token_ids = parts_.model->eos_ids;
   request.sampling.stop_token_ids.insert(request.sampling.stop_token_ids.end(),
                                          own.stop_token_ids.begin(), own.stop_token_ids.end());
-  request.logprobs = spec.logprobs;
+  request.logprobs = spec.EngineLogprobs();
   request.grammar = grammar_;
   request.priority = spec.priority;
   if (spec.deadline_ms) {
@@ -103,16 +107,23 @@ bool GenerationExchange::SubmitChoice(size_t index, uint64_t fresh_seed) {
 }
 
 void GenerationExchange::Fail(const Status& status) {
+  const bool dismissed = detached_ && !parts_.spec->stream;
+  if (streaming_ || detached_) formatter_->Fail(status, out_);
   if (streaming_) {
-    http::AppendSseEvent(out_, ErrorBody(status));
-    out_ += http::kSseDone;
     writer_.Write(out_);
     writer_.End();
-  } else {
-    SendError(writer_, status);
+  } else if (!dismissed) {
+    SendError(
+        writer_, status,
+        parts_.spec->dialect == Dialect::kMessages ? ErrorShape::kAnthropic : ErrorShape::kOpenAi);
   }
   out_.clear();
   over_ = true;
+}
+
+void GenerationExchange::Detach(std::string_view receipt) {
+  detached_ = true;
+  if (!parts_.spec->stream) SendJson(writer_, receipt);
 }
 
 bool GenerationExchange::EndsWithError(const ChoiceDelta& delta) const {
@@ -151,9 +162,8 @@ bool GenerationExchange::Flush() {
   const bool complete = num_ended_ == choices_.size();
   if (!parts_.spec->stream) {
     if (!complete) return false;
-    std::vector<ChoiceView> views;
-    for (size_t i = 0; i < choices_.size(); ++i) views.push_back(View(i));
-    writer_.Send({.content_type = "application/json"}, formatter_->Render(views, CountUsage()));
+    const std::string body = formatter_->Render(ShownViews(), CountUsage());
+    if (!detached_) SendJson(writer_, body);
     over_ = true;
     return true;
   }
@@ -180,7 +190,27 @@ Usage GenerationExchange::CountUsage() const {
 
 ChoiceView GenerationExchange::View(size_t index) {
   const size_t prompt = index / static_cast<size_t>(parts_.spec->n);
-  return {index, &choices_[index], &prompts_[prompt].ids};
+  return {index, index, &choices_[index], &prompts_[prompt].ids};
+}
+
+std::vector<ChoiceView> GenerationExchange::ShownViews() {
+  std::vector<ChoiceView> views;
+  for (size_t i = 0; i < choices_.size(); ++i) views.push_back(View(i));
+  if (parts_.spec->num_best == 0) return views;
+  const auto n = static_cast<size_t>(parts_.spec->n);
+  std::vector<ChoiceView> best;
+  for (size_t first = 0; first < views.size(); first += n) {
+    const auto begin = views.begin() + static_cast<ptrdiff_t>(first);
+    std::stable_sort(begin, begin + static_cast<ptrdiff_t>(n),
+                     [](const ChoiceView& a, const ChoiceView& b) {
+                       return a.choice->cumulative_logprob() > b.choice->cumulative_logprob();
+                     });
+    for (int32_t i = 0; i < parts_.spec->num_best; ++i) {
+      best.push_back(begin[i]);
+      best.back().shown = best.size() - 1;
+    }
+  }
+  return best;
 }
 
 void GenerationExchange::CancelRest() {

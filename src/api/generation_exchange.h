@@ -25,8 +25,10 @@ class GenerationExchange {
     const ServedModel* model;
     engine::Client* client;
     LiveRequests* live;
-    int32_t outbox;      // of this thread
-    uint64_t call_seed;  // random
+    ResponseStore* responses;  // of Dialect::kResponses
+    int32_t outbox;            // of this thread
+    int64_t created;           // Unix seconds
+    uint64_t call_seed;        // random
   };
   GenerationExchange(Parts parts, std::string id, http::ResponseWriter writer);
   // Cancels what still runs.
@@ -48,6 +50,11 @@ class GenerationExchange {
     return true;
   }
 
+  // From here on the answer is made whether or not its client stays: what it has to say goes to the
+  // store. A client that follows no stream is given `receipt` and dismissed.
+  void Detach(std::string_view receipt);
+  bool detached() const { return detached_; }
+
   // The prompts could not be prepared, or there was no room for the work.
   void Fail(const Status& status);
 
@@ -66,6 +73,8 @@ class GenerationExchange {
   bool EndsWithError(const ChoiceDelta& delta) const;
   Usage CountUsage() const;
   ChoiceView View(size_t index);
+  // The choices of a whole answer: all, or the best of each prompt.
+  std::vector<ChoiceView> ShownViews();
   void CancelRest();
 
   Parts parts_;
@@ -81,6 +90,7 @@ class GenerationExchange {
   bool names_claimed_ = false;
   bool streaming_ = false;  // the head is out
   bool over_ = false;
+  bool detached_ = false;
   std::string out_;  // bytes for the next Flush
 };
 

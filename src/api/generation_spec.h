@@ -1,7 +1,8 @@
 #pragma once
-// A request for text, parsed and checked but not yet tokenised: what /v1/chat/completions,
-// /v1/completions and /generate have in common.
+// A request for text, parsed and checked but not yet tokenised: what all generating routes have in
+// common.
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -15,20 +16,34 @@
 #include "text/chat_template.h"
 #include "text/dialect/answer_parser.h"
 #include "text/stop_matcher.h"
+#include "text/stop_regex.h"
 #include "text/tokenizer.h"
 
 namespace hayate::api {
 
-enum class Dialect : uint8_t { kChat, kCompletion, kGenerate };
+enum class Dialect : uint8_t { kChat, kCompletion, kGenerate, kResponses, kMessages };
 
 // A text, token ids, or a conversation for the chat template.
 using PromptSource = std::variant<std::string, std::vector<TokenId>, text::ChatInput>;
+
+// What /v1/responses gives back and keeps beside the answer.
+struct ResponseFields {
+  std::string echo;  // the request's own settings, as fields of a JSON object without braces
+  // The items before the answer, each a JSON object; earlier responses' first.
+  std::shared_ptr<const std::vector<std::string>> input;
+  bool store = true;
+  bool background = false;
+  uint64_t owner = 0;  // whose key came with it: others do not see the response
+};
 
 struct GenerationSpec {
   Dialect dialect = Dialect::kChat;
   std::vector<PromptSource> prompts;  // at least one
   bool batched = false;               // /generate with a list: the answer is a list too
   int32_t n = 1;                      // choices a prompt
+  // Of these, so many are shown: those of the highest cumulative log-probability, best first. 0:
+  // all. Not in streams.
+  int32_t num_best = 0;
 
   // max_new_tokens and stop ids are completed by Prepare; the seed of choice i is seed + i.
   SamplingParams sampling;
@@ -36,6 +51,7 @@ struct GenerationSpec {
   std::optional<int64_t> seed;            // absent: a fresh one
   std::vector<TokenId> stop_token_ids;
   std::shared_ptr<const text::StopStrings> stop_strings;  // null: none
+  std::shared_ptr<const text::StopRegexes> stop_regexes;  // null: none
   text::StopText stop_text = text::StopText::kTrimmed;
   text::SkipSpecial skip_special = text::SkipSpecial::kYes;
 
@@ -45,10 +61,13 @@ struct GenerationSpec {
   // How the answer's text divides; whether it begins inside its thinking is seen from the prompt.
   text::AnswerFormat format;
   bool separate_reasoning = true;          // else thinking is content, markers and all
+  bool show_reasoning = true;              // else Messages tells that there was some, not what
   bool stream_reasoning = true;            // else it comes in one piece when it is over
   std::optional<int64_t> thinking_budget;  // tokens; then the end marker is forced
 
-  LogprobParams logprobs;
+  LogprobParams logprobs;  // as the client sees them
+  // Alternatives beside each token of the prompt, in lists of their own; absent: no lists.
+  std::optional<int32_t> prompt_logprobs;
   bool echo = false;  // completions: the prompt's text comes first
   bool return_text_in_logprobs = false;
 
@@ -60,12 +79,26 @@ struct GenerationSpec {
   std::string cache_namespace;
   int32_t priority = 0;
   std::optional<int64_t> deadline_ms;  // from submission; past it the request ends with an error
+  std::optional<ResponseFields> response;  // with kResponses
 
   // /generate with a list of sampling_params: each prompt's, of which only sampling, lengths, seed
   // and stops count. Empty: this spec's own hold for all.
   std::vector<GenerationSpec> per_prompt;
   const GenerationSpec& OfPrompt(size_t prompt) const {
     return per_prompt.empty() ? *this : per_prompt[prompt];
+  }
+
+  // Alternatives that a prompt token's score keeps.
+  size_t NumPromptTop() const {
+    return static_cast<size_t>(std::max(logprobs.num_top, prompt_logprobs.value_or(0)));
+  }
+  // What the engine is asked for.
+  LogprobParams EngineLogprobs() const {
+    LogprobParams params = logprobs;
+    params.enabled |= num_best > 0;
+    if (prompt_logprobs) params.prompt_start = 0;
+    params.num_top = static_cast<int32_t>(NumPromptTop());
+    return params;
   }
 
   // A list of names gives each prompt its own; one name for a list of prompts gets "_0", "_1", ….

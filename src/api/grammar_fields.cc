@@ -23,7 +23,12 @@ class GrammarFieldReader {
     }
     ReadJson("json_schema", GrammarKind::kJsonSchema);
     ReadJson("structural_tag", GrammarKind::kStructuralTag);
-    if (const auto format = fields_.Object("response_format")) ReadResponseFormat(*format);
+    return ReadFormat("response_format");
+  }
+
+  // A field of response_format's kind joins what was found.
+  std::optional<GrammarSource> ReadFormat(const char* name) {
+    if (const auto format = fields_.Object(name)) ReadResponseFormat(*format, name);
     if (found_.size() > 1) {
       fields_.Fail(found_[1].second, "excludes " + found_[0].second + ": give one of them");
     }
@@ -52,8 +57,7 @@ class GrammarFieldReader {
     Add(kind, std::string(text), name);
   }
 
-  void ReadResponseFormat(simdjson::dom::object format) {
-    const char* name = "response_format";
+  void ReadResponseFormat(simdjson::dom::object format, const char* name) {
     std::string_view type;
     if (format["type"].get(type) != simdjson::SUCCESS) {
       return fields_.Fail(name, "needs a type: text, json_object, json_schema or structural_tag");
@@ -68,13 +72,15 @@ class GrammarFieldReader {
                                     "' is none of text, json_object, json_schema, structural_tag");
     }
     simdjson::dom::element schema;
-    // OpenAI's place, and the flat one of other servers.
-    if (format.at_pointer("/json_schema/schema").get(schema) != simdjson::SUCCESS &&
-        format["schema"].get(schema) != simdjson::SUCCESS) {
-      return fields_.Fail(name, "json_schema.schema is missing");
+    // The place of chat completions, and the flat one of newer surfaces and other servers.
+    const char* place = ".json_schema.schema";
+    if (format.at_pointer("/json_schema/schema").get(schema) != simdjson::SUCCESS) {
+      place = ".schema";
+      if (format["schema"].get(schema) != simdjson::SUCCESS) {
+        return fields_.Fail(name, "its schema is missing");
+      }
     }
-    Add(GrammarKind::kJsonSchema, std::string(simdjson::minify(schema)), name,
-        ".json_schema.schema");
+    Add(GrammarKind::kJsonSchema, std::string(simdjson::minify(schema)), name, place);
   }
 
   FieldReader& fields_;
@@ -86,6 +92,11 @@ class GrammarFieldReader {
 
 std::optional<GrammarSource> ReadGrammarFields(FieldReader& fields, std::string_view prefix) {
   return GrammarFieldReader(fields, prefix).Read();
+}
+
+std::optional<GrammarSource> ReadFormatField(FieldReader& fields, const char* name,
+                                             std::string_view prefix) {
+  return GrammarFieldReader(fields, prefix).ReadFormat(name);
 }
 
 }  // namespace hayate::api

@@ -15,4 +15,8 @@ namespace hayate::api {
 std::optional<grammar::GrammarSource> ReadGrammarFields(FieldReader& fields,
                                                         std::string_view prefix);
 
+// One field of response_format's kind alone.
+std::optional<grammar::GrammarSource> ReadFormatField(FieldReader& fields, const char* name,
+                                                      std::string_view prefix);
+
 }  // namespace hayate::api

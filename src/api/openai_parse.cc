@@ -4,7 +4,7 @@
 
 #include "api/field_reader.h"
 #include "api/grammar_fields.h"
-#include "api/sampling_fields.h"
+#include "api/request_fields.h"
 #include "api/thinking_fields.h"
 #include "api/tool_fields.h"
 #include "base/error.h"
@@ -21,12 +21,7 @@ constexpr std::string_view kIgnored[] = {"user",  "metadata",          "service_
                                          "store", "safety_identifier", "prompt_cache_key"};
 
 void ReadCommonFields(FieldReader& fields, const ServedModel& model, GenerationSpec& spec) {
-  ReadSamplingFields(fields, model, spec);
-  spec.model = fields.String("model").value_or("");
-  spec.sampling.min_new_tokens =
-      static_cast<int32_t>(fields.Int("min_tokens", 0, model.max_context).value_or(0));
-  spec.seed = fields.Int("seed", std::numeric_limits<int64_t>::min(), kMaxTokens);
-  spec.stream = fields.Bool("stream").value_or(false);
+  ReadRequestFields(fields, model, spec);
   if (const auto options = fields.Object("stream_options")) {
     FieldReader inner(*options, "stream_options.");
     spec.include_usage = inner.Bool("include_usage").value_or(false);
@@ -34,15 +29,10 @@ void ReadCommonFields(FieldReader& fields, const ServedModel& model, GenerationS
     fields.Fail(inner.status());
     if (!spec.stream) fields.Fail("stream_options", "needs stream to be true");
   }
-  for (const char* name : {"cache_salt", "extra_key"}) {
-    if (const auto key = fields.String(name); key && !key->empty()) {
-      // Length first, so that ("ab", "c") and ("a", "bc") differ.
-      spec.cache_namespace += std::to_string(key->size()) + ":" + std::string(*key);
-    }
+  if (const auto top = fields.Int("prompt_logprobs", 0, LogprobParams::kMaxTop)) {
+    spec.prompt_logprobs = static_cast<int32_t>(*top);
+    if (spec.stream) fields.Fail("prompt_logprobs", "cannot be streamed");
   }
-  spec.priority = static_cast<int32_t>(fields.Int("priority", -1'000'000, 1'000'000).value_or(0));
-  spec.deadline_ms = fields.Int("deadline_ms", 1, GenerationSpec::kMaxDeadlineMs);
-  spec.request_ids = ReadRequestIds(fields, 1);
   spec.grammar = ReadGrammarFields(fields, "");
   for (const std::string_view name : kIgnored) fields.Ignore(name);
 }
@@ -89,17 +79,6 @@ Status ReadCompletionPrompt(FieldReader& fields, const ServedModel& model, Gener
   return OkStatus();
 }
 
-void ChooseDialects(const ServedModel& model, GenerationSpec& spec) {
-  spec.format.reasoning = model.reasoning;
-  if (!spec.tools.active()) return;
-  // A model without a dialect of its own calls by a grammar, or not at all.
-  const bool demanded = spec.tools.demanded();
-  const bool knows = model.tools != nullptr && !(demanded && model.tools->call_mid.empty());
-  if (knows) spec.format.tools = model.tools;
-  if (!knows && demanded) spec.format.tools = &text::PlainToolDialect();
-  spec.format.signatures = SignaturesOf(spec.tools);
-}
-
 }  // namespace
 
 Result<GenerationSpec> ParseChatRequest(simdjson::dom::object body, const ServedModel& model,
@@ -118,11 +97,11 @@ Result<GenerationSpec> ParseChatRequest(simdjson::dom::object body, const Served
   if (top.value_or(0) > 0 && !spec.logprobs.enabled) {
     fields.Fail("top_logprobs", "needs logprobs to be true");
   }
-  ASSIGN_OR_RETURN(spec.tools, ReadToolUse(fields));
+  ASSIGN_OR_RETURN(spec.tools, ReadToolUse(fields, ToolShape::kChat));
   RefuseUnsupported(fields, {"functions", "function_call", "audio"});
   const ThinkingFields thinking = ReadThinkingFields(fields, spec);
   RETURN_IF_ERROR(fields.status());
-  ChooseDialects(model, spec);
+  ChooseAnswerFormat(model, spec);
   ASSIGN_OR_RETURN(auto conversation, ReadConversation(fields, model));
   if (spec.tools.choice == ToolChoice::kNone) conversation.tools = {};
   ApplyThinking(thinking, model, conversation);
@@ -145,9 +124,13 @@ Result<GenerationSpec> ParseCompletionRequest(simdjson::dom::object body, const 
     spec.logprobs.num_top = static_cast<int32_t>(*logprobs);
     if (spec.echo) spec.logprobs.prompt_start = 0;
   }
-  const auto best_of = fields.Int("best_of", 1, GenerationSpec::kMaxChoices);
-  if (best_of.value_or(spec.n) != spec.n) {
-    fields.Fail("best_of", "must equal n: this server ranks no candidates");
+  const auto best_of =
+      static_cast<int32_t>(fields.Int("best_of", 1, GenerationSpec::kMaxChoices).value_or(spec.n));
+  if (best_of < spec.n) fields.Fail("best_of", "must not be less than n");
+  if (best_of > spec.n) {
+    if (spec.stream) fields.Fail("best_of", "cannot be streamed: the best is known at the end");
+    spec.num_best = spec.n;
+    spec.n = best_of;
   }
   if (const auto suffix = fields.String("suffix"); suffix && !suffix->empty()) {
     fields.Fail("suffix", "is not supported by this server");

@@ -11,7 +11,8 @@ namespace {
 
 // What the dialect calls the field that held the prompt.
 std::string FieldOf(const PromptSource& source, Dialect dialect) {
-  if (dialect == Dialect::kChat) return "messages";
+  if (dialect == Dialect::kChat || dialect == Dialect::kMessages) return "messages";
+  if (dialect == Dialect::kResponses) return "input";
   if (dialect == Dialect::kCompletion) return "prompt";
   return std::holds_alternative<std::string>(source) ? "text" : "input_ids";
 }

@@ -14,6 +14,7 @@ constexpr double kMaxTemperature = 100.0;
 constexpr double kMinRepetitionPenalty = 0.01;
 // The model's own end-of-sequence ids come on top.
 constexpr size_t kMaxStopTokens = SamplingParams::kMaxStopTokenIds / 2;
+constexpr size_t kMaxStopRegexes = text::StopRegexes::kMaxPatterns;
 constexpr size_t kMaxRequestId = 256;
 
 void ReadLogitBias(FieldReader& fields, const ServedModel& model, GenerationSpec& spec) {
@@ -53,6 +54,16 @@ void ReadStops(FieldReader& fields, const ServedModel& model, GenerationSpec& sp
       spec.stop_strings = std::make_shared<const text::StopStrings>(std::move(automaton).value());
     } else {
       fields.Fail("stop", automaton.status().message());
+    }
+  }
+  std::vector<std::string> expressions = fields.Strings("stop_regex", kMaxStopRegexes);
+  std::erase(expressions, "");
+  if (!expressions.empty()) {
+    auto compiled = text::StopRegexes::Create(std::move(expressions));
+    if (compiled.ok()) {
+      spec.stop_regexes = std::make_shared<const text::StopRegexes>(*std::move(compiled));
+    } else {
+      fields.Fail("stop_regex", compiled.status().message());
     }
   }
   spec.stop_token_ids = fields.TokenIds("stop_token_ids", model.vocab_size);

@@ -10,9 +10,9 @@
 
 namespace hayate::api {
 
-// Reads temperature, top_p, top_k, min_p, penalties, logit_bias, seed, stop, stop_token_ids,
-// min_tokens, ignore_eos, no_stop_trim, skip_special_tokens and n into `spec`. Errors stay in
-// `fields`.
+// Reads temperature, top_p, top_k, min_p, penalties, logit_bias, seed, stop, stop_regex,
+// stop_token_ids, min_tokens, ignore_eos, no_stop_trim, skip_special_tokens and n into `spec`.
+// Errors stay in `fields`.
 void ReadSamplingFields(FieldReader& fields, const ServedModel& model, GenerationSpec& spec);
 
 // `rid`: what the client calls its requests, for /abort_request. Empty when it gives no names.

@@ -58,6 +58,39 @@ ThinkingFields ReadThinkingFields(FieldReader& fields, GenerationSpec& spec) {
   return thinking;
 }
 
+ThinkingFields ReadMessagesThinking(FieldReader& fields, GenerationSpec& spec) {
+  ThinkingFields thinking{.enabled = false};
+  if (const auto config = fields.Object("output_config")) {
+    FieldReader inner(*config, "output_config.");
+    ReadEffort(inner, "effort", thinking);
+    fields.Fail(inner.status());
+    thinking.enabled = false;
+  }
+  const auto config = fields.Object("thinking");
+  if (!config) return thinking;
+  FieldReader inner(*config, "thinking.");
+  const std::string_view type = inner.String("type").value_or("");
+  if (type != "enabled" && type != "adaptive" && type != "disabled") {
+    inner.Fail("type", "'" + Shown(type) + "' is none of enabled, adaptive, disabled");
+  }
+  thinking.enabled = type != "disabled";
+  const auto budget = inner.Int("budget_tokens", 1, kMaxBudget);
+  if (type == "enabled") {
+    if (!budget) inner.Fail("budget_tokens", "is missing");
+    spec.thinking_budget = budget;
+    if (budget && spec.max_new_tokens && *budget >= *spec.max_new_tokens) {
+      inner.Fail("budget_tokens", "must be less than max_tokens");
+    }
+  }
+  const std::string_view display = inner.String("display").value_or("summarized");
+  if (display != "summarized" && display != "omitted") {
+    inner.Fail("display", "'" + Shown(display) + "' is none of summarized, omitted");
+  }
+  spec.show_reasoning = display != "omitted";
+  fields.Fail(inner.status());
+  return thinking;
+}
+
 void ApplyThinking(const ThinkingFields& thinking, const ServedModel& model,
                    text::ChatInput& conversation) {
   if (!thinking.enabled && !thinking.effort) return;

@@ -19,6 +19,10 @@ struct ThinkingFields {
 // Sets the spec's budget and how thinking is told; errors go to fields.status().
 ThinkingFields ReadThinkingFields(FieldReader& fields, GenerationSpec& spec);
 
+// The same from Messages: thinking and output_config.effort. Thinking that is not asked for is
+// switched off.
+ThinkingFields ReadMessagesThinking(FieldReader& fields, GenerationSpec& spec);
+
 // Adds the template's variables; what chat_template_kwargs says stands.
 void ApplyThinking(const ThinkingFields& thinking, const ServedModel& model,
                    text::ChatInput& conversation);

@@ -11,6 +11,7 @@ namespace hayate::api {
 
 struct Tool {
   std::string name;
+  std::string description;
   std::string parameters;  // JSON Schema; empty: any object
   bool strict = false;     // the arguments satisfy the schema even where the model may choose
 };
