@@ -1,6 +1,7 @@
 #include "models/dense_model.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/check.h"
@@ -31,6 +32,21 @@ Result<RopeTable> PlaceFrequencies(Device& device, const ops::RopeFrequencies& f
   return table;
 }
 
+// Both ways to quantise activations, in the order of their values.
+constexpr std::array kFp8Scalings = {ops::Fp8Scaling::kPerGroup, ops::Fp8Scaling::kPerToken};
+using EachScaling = std::array<bool, kFp8Scalings.size()>;
+
+// Which of them the products after a norm want.
+EachScaling ScalingsOf(const DenseWeights& weights) {
+  EachScaling wanted{};
+  for (const DenseLayer& layer : weights.layers) {
+    for (const Linear* linear : {&layer.attention.qkv, &layer.mlp.gate_up}) {
+      if (const auto scaling = linear->WantedFp8()) wanted[static_cast<size_t>(*scaling)] = true;
+    }
+  }
+  return wanted;
+}
+
 class DenseModel final : public Model {
  public:
   DenseModel(ModelConfig config, ModelFacts facts, DenseCache cache, DenseWeights weights,
@@ -41,6 +57,7 @@ class DenseModel final : public Model {
         weights_(std::move(weights)),
         rope_(std::move(rope)),
         activations_(activations),
+        norm_fp8_(ScalingsOf(weights_)),
         weight_bytes_(weights_.bytes()) {}
 
   const ModelFacts& facts() const override { return facts_; }
@@ -71,7 +88,12 @@ class DenseModel final : public Model {
                                     MlpWorkspaceBytes(max_tokens, h, weights_.ffn.size()),
                                     MoeBytes(max_tokens), ops::MatmulWorkspaceBytes(max_tokens, q),
                                     ops::MatmulWorkspaceBytes(max_logits, h)});
-    return floats * static_cast<int64_t>(sizeof(float)) + layer +
+    int64_t fp8 = 0;
+    for (const ops::Fp8Scaling scaling : kFp8Scalings) {
+      if (!norm_fp8_[static_cast<size_t>(scaling)]) continue;
+      fp8 += ops::Fp8RowsBytes(scaling, max_tokens, h) + ops::Fp8RowsBytes(scaling, max_logits, h);
+    }
+    return floats * static_cast<int64_t>(sizeof(float)) + fp8 + layer +
            12 * static_cast<int64_t>(Workspace::kAlignment);
   }
 
@@ -83,10 +105,12 @@ class DenseModel final : public Model {
     Rows rows = TakeRows(workspace, batch.num_tokens);
     ops::Embedding(context.stream,
                    {.out = rows.hidden, .ids = batch.token_ids, .table = weights_.embedding.view});
-    ops::RmsNorm(context.stream, {.out = rows.normed,
+    const NormedRows first = NormedFor(Layer(0).attention.qkv, rows);
+    ops::RmsNorm(context.stream, {.out = first.values,
                                   .x = rows.hidden,
-                                  .weight = Floats(weights_.layers[0].attention_norm),
-                                  .eps = config_.norm_eps});
+                                  .weight = Floats(Layer(0).attention_norm),
+                                  .eps = config_.norm_eps,
+                                  .fp8 = first.fp8});
     const int last = config_.num_layers - 1;
     for (int layer = 0; layer < last; ++layer) {
       AttendLayer(batch, context, step, layer, rows);
@@ -94,7 +118,8 @@ class DenseModel final : public Model {
     }
     if (batch.num_logits == 0) {
       AppendKeysValues(context.stream, workspace, weights_.attention, Layer(last).attention, step,
-                       RowsOf(batch, last), CacheOf(context, last), rows.normed);
+                       RowsOf(batch, last), CacheOf(context, last),
+                       NormedFor(Layer(last).attention.qkv, rows).input());
     } else {
       AttendLayer(batch, context, step, last, rows);
       rows = KeepLogitRows(batch, context, rows);
@@ -111,6 +136,14 @@ class DenseModel final : public Model {
     TensorView normed;  // [T, H]
     TensorView part;    // [T, H]: this rank's term of a sum over ranks, then the sum
     TensorView heads;   // [T, q_width]
+    // normed quantised, where a layer wants it so.
+    std::array<ops::Fp8Rows, kFp8Scalings.size()> normed_fp8;
+  };
+  // What a norm writes and the product after it reads: values, or fp8 rows alone.
+  struct NormedRows {
+    TensorView values;
+    ops::Fp8Rows fp8;
+    LinearInput input() const { return {values, fp8}; }
   };
 
   int64_t MoeBytes(int64_t max_tokens) const {
@@ -127,10 +160,23 @@ class DenseModel final : public Model {
 
   Rows TakeRows(Workspace& workspace, int64_t count) const {
     const Shape whole{count, config_.hidden_size};
-    return {.hidden = workspace.Take(DType::kF32, whole),
-            .normed = workspace.Take(activations_, whole),
-            .part = workspace.Take(activations_, whole),
-            .heads = workspace.Take(activations_, {count, weights_.attention.q_width()})};
+    Rows rows = {.hidden = workspace.Take(DType::kF32, whole),
+                 .normed = workspace.Take(activations_, whole),
+                 .part = workspace.Take(activations_, whole),
+                 .heads = workspace.Take(activations_, {count, weights_.attention.q_width()})};
+    for (const ops::Fp8Scaling scaling : kFp8Scalings) {
+      const auto index = static_cast<size_t>(scaling);
+      if (!norm_fp8_[index]) continue;
+      rows.normed_fp8[index] = ops::TakeFp8Rows(workspace, scaling, count, config_.hidden_size);
+    }
+    return rows;
+  }
+
+  static NormedRows NormedFor(const Linear& next, const Rows& rows) {
+    const auto scaling = next.WantedFp8();
+    if (!scaling) return {.values = rows.normed};
+    return {.values = {nullptr, rows.normed.dtype, rows.normed.shape},
+            .fp8 = rows.normed_fp8[static_cast<size_t>(*scaling)]};
   }
 
   AttentionStep MakeStep(const ForwardBatch& batch, const ForwardContext& context) const {
@@ -146,7 +192,8 @@ class DenseModel final : public Model {
   void AttendLayer(const ForwardBatch& batch, const ForwardContext& context,
                    const AttentionStep& step, int layer, Rows& rows) {
     AttendHeads(context.stream, *context.workspace, weights_.attention, Layer(layer).attention,
-                step, RowsOf(batch, layer), CacheOf(context, layer), rows.normed, rows.heads);
+                step, RowsOf(batch, layer), CacheOf(context, layer),
+                NormedFor(Layer(layer).attention.qkv, rows).input(), rows.heads);
   }
 
   // The layer from its output projection on, and the norm that the next one (or the head) begins
@@ -155,26 +202,33 @@ class DenseModel final : public Model {
     Workspace& workspace = *context.workspace;
     const DenseLayer& weights = Layer(layer);
     Apply(context.stream, workspace, weights.attention.output, rows.heads, rows.part);
-    AddSum(context, weights.mlp_norm, rows);
+    const NormedRows mlp_input =
+        weights.moe ? NormedRows{.values = rows.normed} : NormedFor(weights.mlp.gate_up, rows);
+    AddSum(context, weights.mlp_norm, mlp_input, rows);
     if (weights.moe) {
       ops::Moe(
           context.stream, workspace,
           {.out = rows.part, .x = rows.normed, .config = &weights_.moe, .weights = &*weights.moe});
     } else {
-      ApplyMlp(context.stream, workspace, weights.mlp, rows.normed, rows.part);
+      ApplyMlp(context.stream, workspace, weights.mlp, mlp_input.input(), rows.part);
     }
-    const bool is_last = layer + 1 == config_.num_layers;
-    AddSum(context, is_last ? weights_.final_norm : Layer(layer + 1).attention_norm, rows);
+    if (layer + 1 == config_.num_layers) {
+      return AddSum(context, weights_.final_norm, {.values = rows.normed}, rows);
+    }
+    const DenseLayer& next = Layer(layer + 1);
+    AddSum(context, next.attention_norm, NormedFor(next.attention.qkv, rows), rows);
   }
 
   // hidden += Σ_ranks part; normed = norm(hidden).
-  void AddSum(const ForwardContext& context, const Buffer& norm, Rows& rows) {
+  void AddSum(const ForwardContext& context, const Buffer& norm, const NormedRows& normed,
+              Rows& rows) {
     context.group->AllReduce(context.stream, rows.part);
     ops::AddRmsNorm(context.stream, {.residual = rows.hidden,
                                      .x = rows.part,
-                                     .out = rows.normed,
+                                     .out = normed.values,
                                      .weight = Floats(norm),
-                                     .eps = config_.norm_eps});
+                                     .eps = config_.norm_eps,
+                                     .fp8 = normed.fp8});
   }
 
   // After its attention, the last layer computes only what the logits need.
@@ -206,6 +260,7 @@ class DenseModel final : public Model {
   const DenseWeights weights_;
   const RopeTable rope_;
   const DType activations_;
+  const EachScaling norm_fp8_;
   const int64_t weight_bytes_;
 };
 

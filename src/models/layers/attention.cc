@@ -15,15 +15,15 @@ TensorView HeadsOf(const TensorView& qkv, int64_t column, int64_t heads, int32_t
   return {qkv.data + RowBytes(qkv.dtype, column), qkv.dtype, Shape{qkv.shape[0], heads, head_dim}};
 }
 
-// The queries, keys and values of x; the queries turned, the turned keys and the values appended to
-// the cache.
+// The queries, keys and values of the input; the queries turned, the turned keys and the values
+// appended to the cache.
 TensorView ProjectAndAppend(Stream stream, Workspace& workspace, const AttentionShape& shape,
                             const AttentionLayer& layer, const AttentionStep& step,
                             const ops::AttentionRows& rows, const ops::KvLayerView& cache,
-                            ConstTensorView x) {
+                            const LinearInput& input) {
   const int64_t width = shape.qkv_width(), kv_heads = shape.heads.kv.size();
-  const TensorView qkv = workspace.Take(x.dtype, {x.rows(), width});
-  Apply(stream, workspace, layer.qkv, x, qkv);
+  const TensorView qkv = workspace.Take(input.x.dtype, {input.x.rows(), width});
+  Apply(stream, workspace, layer.qkv, input, qkv);
   const TensorView k = HeadsOf(qkv, shape.q_width(), kv_heads, shape.head_dim);
   const TensorView v = HeadsOf(qkv, shape.q_width() + shape.kv_width(), kv_heads, shape.head_dim);
   ops::RopeKvWrite(stream, {.rope = {.q = HeadsOf(qkv, 0, shape.heads.query.size(), shape.head_dim),
@@ -50,12 +50,13 @@ TensorView ProjectAndAppend(Stream stream, Workspace& workspace, const Attention
 
 void AttendHeads(Stream stream, Workspace& workspace, const AttentionShape& shape,
                  const AttentionLayer& layer, const AttentionStep& step,
-                 const ops::AttentionRows& rows, const ops::KvLayerView& cache, ConstTensorView x,
-                 TensorView heads_out) {
+                 const ops::AttentionRows& rows, const ops::KvLayerView& cache,
+                 const LinearInput& input, TensorView heads_out) {
   if (shape.heads.query.size() == 0) return;
   const size_t mark = workspace.mark();
-  const TensorView qkv = ProjectAndAppend(stream, workspace, shape, layer, step, rows, cache, x);
-  const Shape heads{x.rows(), shape.heads.query.size(), shape.head_dim};
+  const TensorView qkv =
+      ProjectAndAppend(stream, workspace, shape, layer, step, rows, cache, input);
+  const Shape heads{input.x.rows(), shape.heads.query.size(), shape.head_dim};
   ops::PagedAttention(stream, workspace,
                       {.out = {heads_out.data, heads_out.dtype, heads},
                        .q = TensorView{qkv.data, qkv.dtype, heads},
@@ -73,10 +74,10 @@ void AttendHeads(Stream stream, Workspace& workspace, const AttentionShape& shap
 void AppendKeysValues(Stream stream, Workspace& workspace, const AttentionShape& shape,
                       const AttentionLayer& layer, const AttentionStep& step,
                       const ops::AttentionRows& rows, const ops::KvLayerView& cache,
-                      ConstTensorView x) {
+                      const LinearInput& input) {
   if (shape.heads.query.size() == 0) return;
   const size_t mark = workspace.mark();
-  ProjectAndAppend(stream, workspace, shape, layer, step, rows, cache, x);
+  ProjectAndAppend(stream, workspace, shape, layer, step, rows, cache, input);
   workspace.ResetTo(mark);
 }
 

@@ -37,19 +37,19 @@ struct AttentionStep {
   const float* cos_sin = nullptr;      // [T, rotary_dim]
 };
 
-// Activations have the dtype of x. heads_out [T, q_width] = attention of the normed hidden states x
-// [T, H], after their keys and values were appended to `cache`. The output projection is left to
-// the caller, who may want fewer rows.
+// Activations have the dtype of the input. heads_out [T, q_width] = attention of the normed hidden
+// states [T, H], after their keys and values were appended to `cache`. The output projection is
+// left to the caller, who may want fewer rows.
 void AttendHeads(Stream stream, Workspace& workspace, const AttentionShape& shape,
                  const AttentionLayer& layer, const AttentionStep& step,
-                 const ops::AttentionRows& rows, const ops::KvLayerView& cache, ConstTensorView x,
-                 TensorView heads_out);
+                 const ops::AttentionRows& rows, const ops::KvLayerView& cache,
+                 const LinearInput& input, TensorView heads_out);
 
 // The first half alone, for a last layer of which no logits are wanted.
 void AppendKeysValues(Stream stream, Workspace& workspace, const AttentionShape& shape,
                       const AttentionLayer& layer, const AttentionStep& step,
                       const ops::AttentionRows& rows, const ops::KvLayerView& cache,
-                      ConstTensorView x);
+                      const LinearInput& input);
 
 // Upper bound of what AttendHeads takes from the workspace, bytes.
 int64_t AttentionWorkspaceBytes(const AttentionShape& shape, int64_t max_tokens,

@@ -4,13 +4,17 @@
 
 namespace hayate::models {
 
-void Apply(Stream stream, Workspace& workspace, const Linear& linear, ConstTensorView x,
+void Apply(Stream stream, Workspace& workspace, const Linear& linear, const LinearInput& input,
            TensorView out) {
   if (!linear.weights) {
     return ops::Zero(stream, out);
   }
   ops::Matmul(stream, workspace,
-              {.out = out, .x = x, .w = &*linear.weights, .bias = linear.bias_data()});
+              {.out = out,
+               .x = input.x,
+               .x_fp8 = input.fp8,
+               .w = &*linear.weights,
+               .bias = linear.bias_data()});
 }
 
 }  // namespace hayate::models

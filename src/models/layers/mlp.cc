@@ -6,19 +6,26 @@
 
 namespace hayate::models {
 
-void ApplyMlp(Stream stream, Workspace& workspace, const MlpLayer& layer, ConstTensorView x,
+void ApplyMlp(Stream stream, Workspace& workspace, const MlpLayer& layer, const LinearInput& input,
               TensorView out) {
   const size_t mark = workspace.mark();
-  const int64_t rows = x.rows(), width = layer.down.k();
-  const TensorView hidden = workspace.Take(x.dtype, {rows, width});
+  const DType dtype = input.x.dtype;
+  const int64_t rows = input.x.rows(), width = layer.down.k();
+  TensorView hidden{nullptr, dtype, Shape{rows, width}};
+  ops::Fp8Rows fp8;
+  if (const auto scaling = layer.down.WantedFp8()) {
+    fp8 = ops::TakeFp8Rows(workspace, *scaling, rows, width);
+  } else {
+    hidden = workspace.Take(dtype, {rows, width});
+  }
   if (width > 0) {
     const size_t gate_up_mark = workspace.mark();
-    const TensorView gate_up = workspace.Take(x.dtype, {rows, 2 * width});
-    Apply(stream, workspace, layer.gate_up, x, gate_up);
-    ops::SwiGlu(stream, {.out = hidden, .gate_up = gate_up});
+    const TensorView gate_up = workspace.Take(dtype, {rows, 2 * width});
+    Apply(stream, workspace, layer.gate_up, input, gate_up);
+    ops::SwiGlu(stream, {.out = hidden, .gate_up = gate_up, .fp8 = fp8});
     workspace.ResetTo(gate_up_mark);
   }
-  Apply(stream, workspace, layer.down, hidden, out);
+  Apply(stream, workspace, layer.down, {hidden, fp8}, out);
   workspace.ResetTo(mark);
 }
 

@@ -12,8 +12,8 @@ struct MlpLayer {
 };
 
 // out [T, H] = this rank's part of down(silu(gate(x)) · up(x)); the ranks' parts add up to the
-// layer. The activations between have the dtype of x.
-void ApplyMlp(Stream stream, Workspace& workspace, const MlpLayer& layer, ConstTensorView x,
+// layer. The activations between have the dtype of the input.
+void ApplyMlp(Stream stream, Workspace& workspace, const MlpLayer& layer, const LinearInput& input,
               TensorView out);
 
 // Upper bound of what ApplyMlp takes from the workspace, bytes. `width` is F of this rank.
