@@ -75,6 +75,7 @@ Result<exec::ExecutorOptions> MakeExecutorOptions(const ModelOptions& model,
   ASSIGN_OR_RETURN(options.kv_dtype, ParseKvDtype(model.kv_cache_dtype));
   ASSIGN_OR_RETURN(options.precision, ParsePrecision(model));
   options.device = model.device == "cuda" ? DeviceKind::kCuda : DeviceKind::kCpu;
+  options.sum_order = model.deterministic ? ops::SumOrder::kFixed : ops::SumOrder::kFastest;
   options.memory_fraction = model.mem_fraction_static;
   options.max_graph_rows = model.cuda_graph_max_bs;
   options.num_ranks = model.tp_size;

@@ -71,6 +71,11 @@ void AddModelFlags(CLI::App& command, ModelOptions& o) {
       ->capture_default_str()
       ->group(group);
   command
+      .add_flag("--deterministic", o.deterministic,
+                "CUDA, dense models: an answer does not depend on what else is computed (the CPU's "
+                "never does)")
+      ->group(group);
+  command
       .add_option("--kv-cache-dtype", o.kv_cache_dtype,
                   "auto (CPU f16, CUDA bf16), f32, f16, bf16, int8 (CPU), fp8_e4m3 (CUDA; latent "
                   "rows of DeepSeek V4)")

@@ -19,6 +19,7 @@ struct ModelOptions {
   std::string kv_cache_dtype = "auto";  // auto, f32, f16, bf16, int8, fp8_e4m3
   std::string precision = "fast";       // fast, exact
   std::string quantization = "none";    // none, fp8
+  bool deterministic = false;           // CUDA
   int32_t context_length = 0;           // 0: the model's
   int32_t page_size = 0;                // tokens; 0: the device's default, and so below
   int32_t max_running_requests = 0;

@@ -207,6 +207,7 @@ Status LocalExecutor::LoadRank(Rank& rank, const weights::Checkpoint& checkpoint
                            .device = rank.device.get(),
                            .precision = options_.precision,
                            .kv_dtype = options_.kv_dtype,
+                           .sum_order = options_.sum_order,
                            .page_tokens = options_.page_tokens,
                            .max_context = options_.max_context};
   if (rank.index == 0) load.progress = options_.progress;

@@ -32,6 +32,7 @@ struct ExecutorOptions {
   int32_t max_graph_rows = 256;
   ops::MatmulPrecision precision = ops::MatmulPrecision::kFast;
   DType kv_dtype = DType::kF16;
+  ops::SumOrder sum_order = ops::SumOrder::kFastest;
   int32_t page_tokens = 32;
   int32_t max_context = 0;  // 0: the checkpoint's
   int32_t max_running = 64;

@@ -138,6 +138,11 @@ QueuedWorker::QueuedWorker(Device& device, models::Model& model, comm::Group& gr
       sampler_(options.limits.max_rows, model.facts().vocab_size),
       plan_shapes_(PlanShapes(model, options.limits)),
       plans_(plan_shapes_.size()),
+      splits_by_position_(std::ranges::any_of(plan_shapes_,
+                                              [](const ops::AttentionPlanShape& shape) {
+                                                return shape.split == ops::SplitRule::kByPosition;
+                                              })),
+      prompt_lengths_(static_cast<size_t>(options.limits.max_rows)),
       graph_rows_(GraphSizes(std::min(options.max_graph_rows, options.limits.max_rows))),
       graphs_(graph_rows_.size()) {}
 
@@ -202,6 +207,7 @@ Status QueuedWorker::WarmUp() {
   stage_.Begin(0);
   BatchArrays arrays = TakeArrays(shape);
   FillPadding(StepPlan(), shape, arrays);
+  is_prompt_.assign(1, 0);
   PlanRows(arrays);
   stage_.Send(stream_);
   RunModel(MakeBatch(shape, arrays));
@@ -215,6 +221,9 @@ void QueuedWorker::Run(const StepPlan& plan, StepResult&) {
   Flight& flight = flights_[side];
   tables_.Apply(plan);
   sampler_.Apply(plan);
+  for (const SlotStart& start : plan.starts) {
+    prompt_lengths_[static_cast<size_t>(start.slot.value)] = start.prompt_length;
+  }
 
   const Shape shape = ShapeOf(plan);
   stage_.Begin(static_cast<int>(side));
@@ -290,10 +299,15 @@ QueuedWorker::Shape QueuedWorker::ShapeOf(const StepPlan& plan) const {
   for (const StepRow& row : plan.rows) {
     shape.num_logits += row.num_scored + (row.samples ? 1 : 0);
     decode &= row.num_tokens() == 1 && row.samples && row.num_scored == 0;
+    decode &= !splits_by_position_ || !IsPrompt(row);
   }
   if (!decode || graph_rows_.empty() || num_rows > graph_rows_.back()) return shape;
   const int32_t padded = *std::ranges::lower_bound(graph_rows_, num_rows);
   return {padded, padded, padded, true};
+}
+
+bool QueuedWorker::IsPrompt(const StepRow& row) const {
+  return row.begin < prompt_lengths_[static_cast<size_t>(row.slot.value)];
 }
 
 QueuedWorker::BatchArrays QueuedWorker::TakeArrays(const Shape& shape) {
@@ -320,9 +334,10 @@ void QueuedWorker::PlanRows(const BatchArrays& arrays) {
   for (size_t g = 0; g < plan_shapes_.size(); ++g) {
     const Staged<std::byte>& to = arrays.plans[g];
     if (to.host.empty()) continue;
-    plans_[g] = ops::PlanAttention(plan_shapes_[g],
-                                   {arrays.q_begin.host, arrays.kv_len.host, arrays.table_row.host},
-                                   to.host.data(), to.device, plan_scratch_[g].data());
+    plans_[g] = ops::PlanAttention(
+        plan_shapes_[g],
+        {arrays.q_begin.host, arrays.kv_len.host, arrays.table_row.host, is_prompt_},
+        to.host.data(), to.device, plan_scratch_[g].data());
   }
 }
 
@@ -338,8 +353,9 @@ void QueuedWorker::PlanPadding(const Shape& shape, const BatchArrays& arrays) {
 }
 
 void QueuedWorker::FillArrays(const StepPlan& plan, BatchArrays& arrays,
-                              Staged<int32_t>& late_slots) const {
+                              Staged<int32_t>& late_slots) {
   size_t token = 0, logits = 0;
+  is_prompt_.assign(arrays.kv_len.host.size(), 0);
   for (size_t r = 0; r < plan.rows.size(); ++r) {
     const StepRow& row = plan.rows[r];
     const bool late = row.first_token == kLateToken;
@@ -348,6 +364,7 @@ void QueuedWorker::FillArrays(const StepPlan& plan, BatchArrays& arrays,
     arrays.q_begin.host[r] = first;
     arrays.kv_len.host[r] = row.end;
     arrays.table_row.host[r] = row.slot.value;
+    is_prompt_[r] = IsPrompt(row);
     for (int32_t position = row.begin; position < row.end; ++position, ++token) {
       arrays.positions.host[token] = position;
       late_slots.host[token] = late ? row.slot.value : -1;

@@ -78,8 +78,9 @@ class QueuedWorker final : public Worker {
   Status Allocate(std::span<const int32_t> pool_pages);
 
   Shape ShapeOf(const StepPlan& plan) const;
+  bool IsPrompt(const StepRow& row) const;
   BatchArrays TakeArrays(const Shape& shape);
-  void FillArrays(const StepPlan& plan, BatchArrays& arrays, Staged<int32_t>& late_slots) const;
+  void FillArrays(const StepPlan& plan, BatchArrays& arrays, Staged<int32_t>& late_slots);
   void FillPadding(const StepPlan& plan, const Shape& shape, BatchArrays& arrays) const;
   void PutPageEntries(const StepPlan& plan, ops::StepInputsArgs& inputs);
   // Writes the attention plans of the rows that `arrays` holds.
@@ -120,6 +121,9 @@ class QueuedWorker final : public Worker {
   std::vector<ops::AttentionPlanShape> plan_shapes_;  // per cache group; empty without a GPU
   std::vector<Buffer> plan_scratch_;                  // per cache group
   std::vector<ops::AttentionPlan> plans_;             // per cache group, of the current step
+  const bool splits_by_position_;                     // the attention of some group
+  std::vector<int32_t> prompt_lengths_;               // [max_rows], by slot
+  std::vector<uint8_t> is_prompt_;                    // of the current step's rows
 
   std::vector<int32_t> graph_rows_;  // sizes to pad to, ascending
   std::vector<Graph> graphs_;        // of those sizes; null until captured

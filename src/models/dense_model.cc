@@ -50,13 +50,14 @@ EachScaling ScalingsOf(const DenseWeights& weights) {
 class DenseModel final : public Model {
  public:
   DenseModel(ModelConfig config, ModelFacts facts, DenseCache cache, DenseWeights weights,
-             RopeTable rope, DType activations)
+             RopeTable rope, DType activations, ops::SumOrder sum_order)
       : config_(std::move(config)),
         facts_(std::move(facts)),
         cache_(std::move(cache)),
         weights_(std::move(weights)),
         rope_(std::move(rope)),
         activations_(activations),
+        sum_order_(sum_order),
         norm_fp8_(ScalingsOf(weights_)),
         weight_bytes_(weights_.bytes()) {}
 
@@ -75,7 +76,9 @@ class DenseModel final : public Model {
             .page_tokens = cache.page_tokens,
             .activations = activations_,
             .cache = cache.dtype,
-            .window = cache_.layout().groups[static_cast<size_t>(group)].window};
+            .window = cache_.layout().groups[static_cast<size_t>(group)].window,
+            .split = sum_order_ == ops::SumOrder::kFixed ? ops::SplitRule::kByPosition
+                                                         : ops::SplitRule::kBalanced};
   }
 
   int64_t workspace_bytes(int64_t max_tokens, int64_t max_logits) const override {
@@ -260,6 +263,7 @@ class DenseModel final : public Model {
   const DenseWeights weights_;
   const RopeTable rope_;
   const DType activations_;
+  const ops::SumOrder sum_order_;
   const EachScaling norm_fp8_;
   const int64_t weight_bytes_;
 };
@@ -277,7 +281,7 @@ Result<std::unique_ptr<Model>> LoadDenseModel(const weights::Checkpoint& checkpo
   ASSIGN_OR_RETURN(DenseWeights weights, LoadDenseWeights(checkpoint, config, options));
   return std::unique_ptr<Model>(std::make_unique<DenseModel>(
       config, FactsOf(checkpoint, config, max_context), std::move(cache), std::move(weights),
-      std::move(rope), ActivationType(*options.device, options.precision)));
+      std::move(rope), ActivationType(*options.device, options.precision), options.sum_order));
 }
 
 }  // namespace hayate::models

@@ -33,6 +33,8 @@ struct LoadOptions {
   // Latent attention: how rows of several tokens are computed. Materialised is quicker for long
   // chunks, but whether a token is computed so depends on how its prompt was chunked.
   ops::LatentForm latent_form = ops::LatentForm::kAbsorbed;
+  // kFixed: neither products nor attention sum in an order that depends on the batch (CUDA).
+  ops::SumOrder sum_order = ops::SumOrder::kFastest;
   int32_t page_tokens = 32;  // [1, 1024]
   int32_t max_context = 0;   // 0: what the checkpoint promises
   // Rows may end in so many drafts, any of which may be refused: the next row of their sequence

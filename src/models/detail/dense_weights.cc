@@ -168,6 +168,7 @@ class Loader {
                                : options_.precision;
     ASSIGN_OR_RETURN(weights.head.weights,
                      ops::PackMatrix(*options_.device, std::span(&piece, 1), precision));
+    weights.head.weights->sum_order = options_.sum_order;
     return OkStatus();
   }
 

@@ -73,6 +73,7 @@ Result<ops::PackedMatrix> TensorReader::Pack(const std::vector<Matrix>& matrices
                                              ops::MatmulPrecision precision) const {
   Result<ops::PackedMatrix> packed = ops::PackMatrix(*options_.device, pieces, precision);
   if (!packed.ok()) return packed.status().Under(matrices.front().name);
+  packed->sum_order = options_.sum_order;
   return packed;
 }
 

@@ -38,8 +38,11 @@ bool HasPrefillKernel(const AttentionPlanShape& shape) {
          shape.num_q_heads == shape.num_kv_heads * shape.group_size;
 }
 
-bool IsDecode(const AttentionPlanShape& shape, int32_t num_tokens) {
-  return !HasPrefillKernel(shape) || num_tokens <= TokensPerItem(shape);
+bool IsDecode(const AttentionPlanShape& shape, const HostRows& rows, size_t row) {
+  if (!HasPrefillKernel(shape)) return true;
+  const bool by_position = shape.split == SplitRule::kByPosition;
+  if (by_position && !rows.is_prompt.empty() && rows.is_prompt[row] != 0) return false;
+  return rows.q_begin[row + 1] - rows.q_begin[row] <= TokensPerItem(shape);
 }
 
 int64_t MaxItems(const AttentionPlanShape& shape, int32_t num_rows, int32_t num_tokens) {
@@ -140,7 +143,7 @@ template <typename F>
 void ForDecodeTokens(const AttentionPlanShape& shape, const HostRows& rows, const F& f) {
   for (size_t r = 0; r < rows.kv_len.size(); ++r) {
     const int32_t begin = rows.q_begin[r], count = rows.q_begin[r + 1] - begin;
-    if (!IsDecode(shape, count)) continue;
+    if (!IsDecode(shape, rows, r)) continue;
     const int32_t position = rows.kv_len[r] - count, step = TokensPerItem(shape);
     for (int32_t i = 0; i < count; i += step) {
       DecodeItem item = {};
@@ -185,7 +188,7 @@ int32_t PlanPrefill(const AttentionPlanShape& shape, const HostRows& rows, Prefi
   int32_t count = 0;
   for (size_t r = 0; r < rows.kv_len.size(); ++r) {
     const int32_t begin = rows.q_begin[r], tokens = rows.q_begin[r + 1] - begin;
-    if (IsDecode(shape, tokens)) continue;
+    if (IsDecode(shape, rows, r)) continue;
     for (int32_t i = 0; i < tokens; i += tile_tokens) {
       PrefillTile& tile = tiles[count++];
       tile.table_row = rows.table_row.empty() ? static_cast<int32_t>(r) : rows.table_row[r];

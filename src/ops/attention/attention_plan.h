@@ -81,6 +81,9 @@ struct HostRows {
   std::span<const int32_t> q_begin;  // [R + 1]
   std::span<const int32_t> kv_len;   // [R]
   std::span<const int32_t> table_row;
+  // [R], not 0 for rows of a prompt, or empty. By position these are prefill however few their
+  // tokens, so that how a prompt was cut into chunks changes nothing.
+  std::span<const uint8_t> is_prompt;
 };
 
 // Writes the plan to `staged` and returns it with the addresses it has after a copy of its first

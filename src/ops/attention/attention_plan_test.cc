@@ -186,6 +186,24 @@ TEST(AttentionPlanTest, ByPositionASequenceIsCutAlikeInAnyBatch) {
   }
 }
 
+TEST(AttentionPlanTest, ByPositionPromptsArePrefillHoweverShortTheirChunks) {
+  AttentionPlanShape shape = Shape8B();
+  Rows rows;
+  for (const int32_t tokens : {1, 2, 1, 300}) rows.Add(tokens, 500);
+  const std::vector<uint8_t> is_prompt = {1, 1, 0, 1};
+  const auto plan = [&](SplitRule split) {
+    shape.split = split;
+    alignas(16) static std::byte device[16];
+    std::vector<std::byte> staged(static_cast<size_t>(PlanStagedBytes(shape, 4, 304)));
+    HostRows host = rows.view();
+    host.is_prompt = is_prompt;
+    return PlanAttention(shape, host, staged.data(), device, device);
+  };
+  const int32_t tiles_of_300 = CeilDiv(300, kPrefillQueries / shape.group_size);
+  EXPECT_EQ(plan(SplitRule::kByPosition).num_prefill_tiles, tiles_of_300 + 2);
+  EXPECT_EQ(plan(SplitRule::kBalanced).num_prefill_tiles, tiles_of_300);
+}
+
 TEST(AttentionPlanTest, DecodeGridsAndAddressesDoNotDependOnLengths) {
   const AttentionPlanShape shape = Shape8B();
   alignas(16) static std::byte device[16];
