@@ -10,6 +10,7 @@
 #include "models/detail/deepseek_v3_cache.h"
 #include "models/detail/deepseek_v3_weights.h"
 #include "models/detail/model_facts.h"
+#include "models/layers/moe.h"
 #include "ops/embedding/embedding.h"
 #include "ops/gather/gather_rows.h"
 #include "ops/indexer/indexer.h"
@@ -67,7 +68,8 @@ class DeepseekV3Model final : public Model {
         max_tokens * (config_.rope_dim + 3 * h + heads) + max_logits * (3 * h + heads);
     const int64_t layer = std::max(
         {AttentionBytes(max_tokens), MlpWorkspaceBytes(max_tokens, h, weights_.ffn.size()),
-         ops::MoeWorkspaceBytes(weights_.moe, weights_.num_experts, max_tokens),
+         MoeLayerWorkspaceBytes(weights_.moe, weights_.num_experts, max_tokens,
+                                weights_.num_dp_ranks),
          ops::MatmulWorkspaceBytes(max_tokens, heads), ops::MatmulWorkspaceBytes(max_logits, h)});
     return floats * static_cast<int64_t>(sizeof(float)) + layer +
            16 * static_cast<int64_t>(Workspace::kAlignment);
@@ -75,6 +77,7 @@ class DeepseekV3Model final : public Model {
 
   void Forward(const ForwardBatch& batch, const ForwardContext& context) override {
     DCHECK_EQ(batch.rows.size(), 1u);
+    if (batch.num_tokens == 0) return JoinLayers(batch, context);
     Workspace& workspace = *context.workspace;
     const size_t mark = workspace.mark();
     const TensorView cos_sin = workspace.Take(DType::kF32, {batch.num_tokens, config_.rope_dim});
@@ -93,10 +96,13 @@ class DeepseekV3Model final : public Model {
     for (int layer = 0; layer < config_.num_layers; ++layer) {
       Attend(step, layer, rows);
       if (layer + 1 == config_.num_layers) {
-        if (batch.num_logits == 0) break;
+        if (batch.num_logits == 0) {
+          JoinLayer(batch, context, layer);
+          break;
+        }
         rows = KeepLogitRows(step, rows);
       }
-      FinishLayer(context, layer, rows);
+      FinishLayer(batch, context, layer, rows);
     }
     if (batch.num_logits > 0) WriteLogits(batch, context, rows);
     workspace.ResetTo(mark);
@@ -278,19 +284,36 @@ class DeepseekV3Model final : public Model {
 
   // The layer from its output projection on, and the norm that the next one (or the head) begins
   // with.
-  void FinishLayer(const ForwardContext& context, int index, Rows& rows) const {
+  void FinishLayer(const ForwardBatch& batch, const ForwardContext& context, int index,
+                   Rows& rows) const {
     const DeepseekV3Layer& layer = Layer(index);
     Apply(context.stream, *context.workspace, layer.attention.output, rows.heads, rows.part);
     AddSum(context, layer.ffn_norm, rows);
     if (layer.moe) {
-      ops::Moe(
-          context.stream, *context.workspace,
-          {.out = rows.part, .x = rows.normed, .config = &weights_.moe, .weights = &*layer.moe});
+      ApplyMoe(context, {.out = rows.part,
+                         .x = rows.normed,
+                         .config = &weights_.moe,
+                         .weights = &*layer.moe,
+                         .rows_per_rank = RowsPerRank(batch, index),
+                         .layer = index});
     } else {
       ApplyMlp(context.stream, *context.workspace, layer.mlp, rows.normed, rows.part);
     }
     const bool last = index + 1 == config_.num_layers;
     AddSum(context, last ? weights_.final_norm : Layer(index + 1).attention_norm, rows);
+  }
+
+  // The last layer runs for the rows with logits alone.
+  std::span<const int32_t> RowsPerRank(const ForwardBatch& batch, int layer) const {
+    return layer + 1 == config_.num_layers ? batch.logits_per_rank : batch.tokens_per_rank;
+  }
+  // A rank without rows takes part in what becomes of the others'.
+  void JoinLayer(const ForwardBatch& batch, const ForwardContext& context, int layer) const {
+    if (!Layer(layer).moe) return;
+    JoinMoe(context, weights_.moe, *Layer(layer).moe, layer, RowsPerRank(batch, layer));
+  }
+  void JoinLayers(const ForwardBatch& batch, const ForwardContext& context) const {
+    for (int layer = 0; layer < config_.num_layers; ++layer) JoinLayer(batch, context, layer);
   }
 
   // hidden += Σ_ranks part; normed = norm(hidden).

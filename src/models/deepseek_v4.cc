@@ -42,19 +42,22 @@ class DeepseekV4Model final : public DeepseekTrunkModel {
     const int64_t heads = weights_.shards.groups.size() * config_.group_heads();
     const int64_t sublayer =
         DeepseekV4AttentionLayer::WorkspaceBytes(config_, heads, max_tokens, facts_.max_context) +
-        streams_.WorkspaceBytes(weights_.moe, weights_.shards.experts.experts.size(), max_tokens);
+        streams_.WorkspaceBytes(weights_.moe, weights_.shards.experts.experts.size(), max_tokens,
+                                weights_.shards.experts.num_dp_ranks);
     return DeepseekStepBytes(config_, cache_.layout(), max_tokens) +
            streams_.RowsBytes(max_tokens) + streams_.RowsBytes(max_logits) + sublayer;
   }
 
   void Forward(const ForwardBatch& batch, const ForwardContext& context) override {
     DCHECK_EQ(batch.rows.size(), cache_.layout().groups.size());
+    if (batch.num_tokens == 0) return JoinLayers(batch, context);
     Workspace& workspace = *context.workspace;
     const size_t mark = workspace.mark();
     const DeepseekStep step =
         MakeDeepseekStep(cache_.layout(), cache_.states(), rope_, batch, workspace);
     StreamRows rows = streams_.Take(workspace, batch.num_tokens);
     streams_.Start(context, weights_.embedding, batch.token_ids, rows);
+    rows.per_rank = batch.tokens_per_rank;
     const int last = config_.num_layers - 1;
     for (int layer = 0; layer < last; ++layer) {
       AttendLayer(batch, context, step, layer, rows);
@@ -67,6 +70,15 @@ class DeepseekV4Model final : public DeepseekTrunkModel {
  private:
   const DeepseekV4Layer& Layer(int layer) const {
     return weights_.layers[static_cast<size_t>(layer)];
+  }
+
+  // A rank without rows takes part in what becomes of the others'.
+  void JoinLayers(const ForwardBatch& batch, const ForwardContext& context) const {
+    for (int layer = 0; layer < config_.num_layers; ++layer) {
+      const bool last = layer + 1 == config_.num_layers;
+      streams_.JoinExperts(context, Layer(layer), weights_.moe,
+                           last ? batch.logits_per_rank : batch.tokens_per_rank);
+    }
   }
 
   void AttendLayer(const ForwardBatch& batch, const ForwardContext& context,
@@ -91,6 +103,7 @@ class DeepseekV4Model final : public DeepseekTrunkModel {
       streams_.Enter(context, Layer(layer).attention_hyper, Layer(layer).attention_norm, rows);
       DeepseekV4AttentionLayer(config_, cache_, Layer(layer), layer)
           .Append(batch, context, step, rows.input);
+      streams_.JoinExperts(context, Layer(layer), weights_.moe, batch.logits_per_rank);
       return;
     }
     AttendLayer(batch, context, step, layer, rows);
@@ -99,6 +112,7 @@ class DeepseekV4Model final : public DeepseekTrunkModel {
     if (batch.num_logits < batch.num_tokens) {
       rows = streams_.Keep(context, rows, batch.logits_index, batch.num_logits);
     }
+    rows.per_rank = batch.logits_per_rank;
     if (!every) streams_.RunExperts(context, Layer(layer), weights_.moe, rows);
     streams_.Collapse(context, &weights_.head_hyper, &weights_.final_norm, rows);
     WriteHeadLogits(context, weights_, config_.vocab_size, rows.input, batch.logits);

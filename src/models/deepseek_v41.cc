@@ -48,18 +48,21 @@ class DeepseekV41Model final : public DeepseekTrunkModel {
     const int64_t heads = weights_.shards.groups.size() * config_.group_heads();
     const int64_t sublayer =
         DeepseekV41AttentionLayer::WorkspaceBytes(config_, heads, max_tokens, facts_.max_context) +
-        streams_.WorkspaceBytes(weights_.moe, weights_.shards.experts.experts.size(), max_tokens);
+        streams_.WorkspaceBytes(weights_.moe, weights_.shards.experts.experts.size(), max_tokens,
+                                weights_.shards.experts.num_dp_ranks);
     return DeepseekV41StepBytes(config_, cache_, max_tokens) + streams_.RowsBytes(max_tokens) +
            streams_.RowsBytes(max_logits) + std::max(sublayer, EngramBytes(max_tokens));
   }
 
   void Forward(const ForwardBatch& batch, const ForwardContext& context) override {
     DCHECK_EQ(batch.rows.size(), cache_.layout().groups.size());
+    if (batch.num_tokens == 0) return JoinLayers(batch, context);
     Workspace& workspace = *context.workspace;
     const size_t mark = workspace.mark();
     const DeepseekV41Step step = MakeDeepseekV41Step(config_, cache_, rope_, batch, workspace);
     StreamRows rows = streams_.Take(workspace, batch.num_tokens);
     streams_.Start(context, weights_.embedding, batch.token_ids, rows);
+    rows.per_rank = batch.tokens_per_rank;
     if (!config_.engrams.empty()) {
       ops::EngramRemember(context.stream, History(batch, context), batch.token_ids,
                           weights_.engram_token_map.data());
@@ -75,9 +78,12 @@ class DeepseekV41Model final : public DeepseekTrunkModel {
       if (batch.num_logits < batch.num_tokens) {
         rows = streams_.Keep(context, rows, batch.logits_index, batch.num_logits);
       }
+      rows.per_rank = batch.logits_per_rank;
       streams_.RunExperts(context, Layer(last), weights_.moe, rows);
       streams_.Collapse(context, nullptr, &weights_.final_norm, rows);
       WriteHeadLogits(context, weights_, config_.vocab_size, rows.input, batch.logits);
+    } else {
+      streams_.JoinExperts(context, Layer(last), weights_.moe, batch.logits_per_rank);
     }
     workspace.ResetTo(mark);
   }
@@ -129,6 +135,15 @@ class DeepseekV41Model final : public DeepseekTrunkModel {
                                      .q_weight = Floats(engram.q_weight),
                                      .k_weight = Floats(engram.k_weight)});
     workspace.ResetTo(mark);
+  }
+
+  // A rank without rows takes part in what becomes of the others'.
+  void JoinLayers(const ForwardBatch& batch, const ForwardContext& context) const {
+    for (int layer = 0; layer < config_.num_layers; ++layer) {
+      const bool last = layer + 1 == config_.num_layers;
+      streams_.JoinExperts(context, Layer(layer), weights_.moe,
+                           last ? batch.logits_per_rank : batch.tokens_per_rank);
+    }
   }
 
   void AttendLayer(const ForwardBatch& batch, const ForwardContext& context,

@@ -9,6 +9,7 @@
 #include "models/detail/dense_weights.h"
 #include "models/detail/model_facts.h"
 #include "models/layers/activation.h"
+#include "models/layers/moe.h"
 #include "ops/embedding/embedding.h"
 #include "ops/gather/gather_rows.h"
 #include "ops/norm/rms_norm.h"
@@ -102,6 +103,7 @@ class DenseModel final : public Model {
 
   void Forward(const ForwardBatch& batch, const ForwardContext& context) override {
     DCHECK_EQ(batch.rows.size(), cache_.layout().groups.size());
+    if (batch.num_tokens == 0) return JoinLayers(batch, context);
     Workspace& workspace = *context.workspace;
     const size_t mark = workspace.mark();
     const AttentionStep step = MakeStep(batch, context);
@@ -117,16 +119,17 @@ class DenseModel final : public Model {
     const int last = config_.num_layers - 1;
     for (int layer = 0; layer < last; ++layer) {
       AttendLayer(batch, context, step, layer, rows);
-      FinishLayer(context, layer, rows);
+      FinishLayer(batch, context, layer, rows);
     }
     if (batch.num_logits == 0) {
       AppendKeysValues(context.stream, workspace, weights_.attention, Layer(last).attention, step,
                        RowsOf(batch, last), CacheOf(context, last),
                        NormedFor(Layer(last).attention.qkv, rows).input());
+      JoinLayer(batch, context, last);
     } else {
       AttendLayer(batch, context, step, last, rows);
       rows = KeepLogitRows(batch, context, rows);
-      FinishLayer(context, last, rows);
+      FinishLayer(batch, context, last, rows);
       WriteLogits(batch, context, rows);
     }
     workspace.ResetTo(mark);
@@ -151,7 +154,8 @@ class DenseModel final : public Model {
 
   int64_t MoeBytes(int64_t max_tokens) const {
     if (!config_.moe) return 0;
-    return ops::MoeWorkspaceBytes(weights_.moe, weights_.num_experts, max_tokens);
+    return MoeLayerWorkspaceBytes(weights_.moe, weights_.num_experts, max_tokens,
+                                  weights_.num_dp_ranks);
   }
   const DenseLayer& Layer(int layer) const { return weights_.layers[static_cast<size_t>(layer)]; }
   const ops::AttentionRows& RowsOf(const ForwardBatch& batch, int layer) const {
@@ -201,7 +205,8 @@ class DenseModel final : public Model {
 
   // The layer from its output projection on, and the norm that the next one (or the head) begins
   // with.
-  void FinishLayer(const ForwardContext& context, int layer, Rows& rows) {
+  void FinishLayer(const ForwardBatch& batch, const ForwardContext& context, int layer,
+                   Rows& rows) {
     Workspace& workspace = *context.workspace;
     const DenseLayer& weights = Layer(layer);
     Apply(context.stream, workspace, weights.attention.output, rows.heads, rows.part);
@@ -209,9 +214,12 @@ class DenseModel final : public Model {
         weights.moe ? NormedRows{.values = rows.normed} : NormedFor(weights.mlp.gate_up, rows);
     AddSum(context, weights.mlp_norm, mlp_input, rows);
     if (weights.moe) {
-      ops::Moe(
-          context.stream, workspace,
-          {.out = rows.part, .x = rows.normed, .config = &weights_.moe, .weights = &*weights.moe});
+      ApplyMoe(context, {.out = rows.part,
+                         .x = rows.normed,
+                         .config = &weights_.moe,
+                         .weights = &*weights.moe,
+                         .rows_per_rank = RowsPerRank(batch, layer),
+                         .layer = layer});
     } else {
       ApplyMlp(context.stream, workspace, weights.mlp, mlp_input.input(), rows.part);
     }
@@ -220,6 +228,19 @@ class DenseModel final : public Model {
     }
     const DenseLayer& next = Layer(layer + 1);
     AddSum(context, next.attention_norm, NormedFor(next.attention.qkv, rows), rows);
+  }
+
+  // The last layer runs for the rows with logits alone.
+  std::span<const int32_t> RowsPerRank(const ForwardBatch& batch, int layer) const {
+    return layer + 1 == config_.num_layers ? batch.logits_per_rank : batch.tokens_per_rank;
+  }
+  // A rank without rows takes part in what becomes of the others'.
+  void JoinLayer(const ForwardBatch& batch, const ForwardContext& context, int layer) const {
+    if (!Layer(layer).moe) return;
+    JoinMoe(context, weights_.moe, *Layer(layer).moe, layer, RowsPerRank(batch, layer));
+  }
+  void JoinLayers(const ForwardBatch& batch, const ForwardContext& context) const {
+    for (int layer = 0; layer < config_.num_layers; ++layer) JoinLayer(batch, context, layer);
   }
 
   // hidden += Σ_ranks part; normed = norm(hidden).

@@ -1,6 +1,7 @@
 #pragma once
 // One step as a model sees it: T tokens of R rows (sequences), where their caches lie, and whose
-// logits are wanted. Made by exec; every rank gets an equal batch. All pointers are device memory.
+// logits are wanted. Made by exec; every rank of an attention group gets an equal batch, which may
+// be empty where rows travel to their experts. All pointers are device memory.
 
 #include <cstdint>
 #include <span>
@@ -23,6 +24,11 @@ struct ForwardBatch {
   // [L, V], f32. On the CPU one buffer serves all ranks: each writes its slice of the vocabulary,
   // and the caller's barrier makes the whole visible.
   float* logits = nullptr;
+
+  // Where rows travel to their experts: how many each rank of the replica brings to a sparse layer,
+  // and to the last one, which only the rows with logits reach. [ranks]
+  std::span<const int32_t> tokens_per_rank;
+  std::span<const int32_t> logits_per_rank;
 
   // [T, F] f32, F = Model::feature_width(), this rank's own; null: nobody reads them.
   float* features = nullptr;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "comm/group.h"
+#include "comm/token_exchange.h"
 #include "models/forward_batch.h"
 #include "ops/attention/attention_plan.h"
 #include "tensor/cache_layout.h"
@@ -34,7 +35,13 @@ struct ModelFacts {
 struct ForwardContext {
   Stream stream;
   Workspace* workspace = nullptr;  // at least workspace_bytes(T) free
-  comm::Group* group = nullptr;    // size and rank as in LoadOptions
+  comm::Group* group = nullptr;    // the attention group: size and rank as in LoadOptions
+  // Where rows travel to their experts (LoadOptions::experts): over all ranks of the replica.
+  comm::TokenExchange* exchange = nullptr;
+  std::span<const comm::ExpertPlacement> placements;  // as LoadOptions::experts
+  // [layers of the model, E] or empty: how often each expert was chosen, added to by the rank that
+  // routed the row. Read by any thread.
+  std::span<int64_t> expert_counts;
   // Per cache group the base of this rank's pool: page p lies at base + p × page_bytes(group).
   std::span<std::byte* const> pools;
 };

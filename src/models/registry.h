@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "base/status.h"
+#include "comm/expert_placement.h"
 #include "models/config.h"
 #include "models/model.h"
 #include "ops/latent_attention/latent_attention.h"
@@ -25,8 +27,14 @@ enum class DraftKind : uint8_t {
 };
 
 struct LoadOptions {
+  // Of the attention group: the ranks that split heads, dense layers and vocabulary, and the
+  // experts too unless `experts` is given.
   int rank = 0;
   int num_ranks = 1;
+  // Where rows travel to their experts: how each layer's are placed on all ranks of the replica
+  // [layers of the model], and which of the ranks this is.
+  std::span<const comm::ExpertPlacement> experts;
+  int expert_rank = 0;
   Device* device = nullptr;  // of this rank; must outlive the model
   ops::MatmulPrecision precision = ops::MatmulPrecision::kFast;
   DType kv_dtype = DType::kF16;  // kF32, kF16, kBF16, kI8; latent caches kF32, kBF16, kF8E4M3

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "models/detail/held_experts.h"
+
 namespace hayate::models {
 namespace {
 
@@ -124,19 +126,23 @@ ExpertsShape SplitExperts(int32_t hidden_size, int32_t num_experts, int32_t expe
   return {.hidden_size = hidden_size,
           .num_experts = num_experts,
           .expert_size = expert_size,
-          .experts = SplitUnits(num_experts, 1, options.rank, options.num_ranks),
-          .shared = SplitUnits(expert_size, kColumnUnit, options.rank, options.num_ranks)};
+          .experts = options.experts.empty()
+                         ? SplitUnits(num_experts, 1, options.rank, options.num_ranks)
+                         : Range{0, NumHeldExperts(options, num_experts)},
+          .num_dp_ranks = NumDpRanks(options),
+          .shared = SharedFeaturesOf(options, expert_size, kColumnUnit)};
 }
 
 Status LoadExperts(VendorTensors& tensors, const std::string& prefix, const ExpertsShape& shape,
-                   ops::MoeWeights& layer) {
+                   int index, ops::MoeWeights& layer) {
   ExpertLoader loader(tensors, shape);
   ASSIGN_OR_RETURN(layer.gate,
                    tensors.Packed({{prefix + ".gate", shape.num_experts, {0, shape.num_experts}}},
                                   shape.hidden_size, {0, shape.hidden_size}, kExact));
   const Range all = {0, shape.expert_size};
-  layer.experts.first = static_cast<int32_t>(shape.experts.begin);
-  for (int64_t e = shape.experts.begin; e < shape.experts.end; ++e) {
+  const HeldExperts held = HeldExpertsOf(tensors.options(), index, shape.num_experts);
+  layer.experts.first = held.first;
+  for (const int32_t e : held.ids) {
     const std::string expert = prefix + ".experts." + std::to_string(e);
     ASSIGN_OR_RETURN(layer.experts.gate_up.emplace_back(), loader.GateUp(expert, all));
     ASSIGN_OR_RETURN(layer.experts.down.emplace_back(), loader.Down(expert, all));

@@ -55,14 +55,16 @@ struct ExpertsShape {
   int32_t hidden_size = 0;
   int32_t num_experts = 0;
   int32_t expert_size = 0;
-  Range experts;  // of this rank
-  Range shared;   // features of this rank
+  Range
+      experts;  // of this rank; where rows travel their places, and a layer's placement says which
+  int num_dp_ranks = 0;  // whose rows travel; 0: none do
+  Range shared;          // features of this rank
 };
 ExpertsShape SplitExperts(int32_t hidden_size, int32_t num_experts, int32_t expert_size,
                           const LoadOptions& options);
-// "<prefix>.gate.weight", ".experts.<e>" and ".shared_experts"; the biases and lists of the gate
-// are the caller's.
+// "<prefix>.gate.weight", ".experts.<e>" and ".shared_experts" of layer `index`; the biases and
+// lists of the gate are the caller's.
 Status LoadExperts(VendorTensors& tensors, const std::string& prefix, const ExpertsShape& shape,
-                   ops::MoeWeights& layer);
+                   int index, ops::MoeWeights& layer);
 
 }  // namespace hayate::models

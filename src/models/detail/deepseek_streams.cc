@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/layers/moe.h"
 #include "ops/embedding/embedding.h"
 #include "ops/gather/gather_rows.h"
 
@@ -39,9 +40,9 @@ int64_t DeepseekStreams::RowsBytes(int64_t count) const {
 }
 
 int64_t DeepseekStreams::WorkspaceBytes(const ops::MoeConfig& moe, int64_t num_experts,
-                                        int64_t max_tokens) const {
+                                        int64_t max_tokens, int num_dp_ranks) const {
   return ops::HyperWorkspaceBytes(max_tokens, config_.hidden_size) +
-         std::max(ops::MoeWorkspaceBytes(moe, num_experts, max_tokens),
+         std::max(MoeLayerWorkspaceBytes(moe, num_experts, max_tokens, num_dp_ranks),
                   ops::MatmulWorkspaceBytes(max_tokens, config_.hidden_size));
 }
 
@@ -88,13 +89,20 @@ void DeepseekStreams::Leave(const ForwardContext& context, StreamRows& rows) con
 void DeepseekStreams::RunExperts(const ForwardContext& context, const HyperLayer& layer,
                                  const ops::MoeConfig& moe, StreamRows& rows) const {
   Enter(context, layer.ffn_hyper, layer.ffn_norm, rows);
-  ops::Moe(context.stream, *context.workspace,
-           {.out = rows.part,
-            .x = rows.input,
-            .token_ids = rows.token_ids,
-            .config = &moe,
-            .weights = &layer.experts});
+  ApplyMoe(context, {.out = rows.part,
+                     .x = rows.input,
+                     .token_ids = rows.token_ids,
+                     .config = &moe,
+                     .weights = &layer.experts,
+                     .rows_per_rank = rows.per_rank,
+                     .layer = layer.index});
   Leave(context, rows);
+}
+
+void DeepseekStreams::JoinExperts(const ForwardContext& context, const HyperLayer& layer,
+                                  const ops::MoeConfig& moe,
+                                  std::span<const int32_t> per_rank) const {
+  JoinMoe(context, moe, layer.experts, layer.index, per_rank);
 }
 
 StreamRows DeepseekStreams::Keep(const ForwardContext& context, const StreamRows& all,

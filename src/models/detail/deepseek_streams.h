@@ -2,6 +2,8 @@
 // The residual streams of DeepSeek V4 and V4.1, and what runs around and between the attention
 // sublayers: hyper-connections, experts, the head.
 
+#include <span>
+
 #include "models/detail/deepseek_trunk_weights.h"
 #include "models/model.h"
 
@@ -16,6 +18,7 @@ struct StreamRows {
   TensorView coefficients;  // [T, 24], of the sublayer that runs
   TensorView previous;      // [T, 24], of the one before; StreamEntry::kEarlier alone
   const int32_t* token_ids = nullptr;  // [T]
+  std::span<const int32_t> per_rank;  // where rows travel to experts: ForwardBatch's, of these rows
 
   int64_t count() const { return input.shape[0]; }
 };
@@ -27,7 +30,8 @@ class DeepseekStreams {
   StreamRows Take(Workspace& workspace, int64_t count) const;
   // Bytes of Take's rows, and what the functions below take for `max_tokens`.
   int64_t RowsBytes(int64_t count) const;
-  int64_t WorkspaceBytes(const ops::MoeConfig& moe, int64_t num_experts, int64_t max_tokens) const;
+  int64_t WorkspaceBytes(const ops::MoeConfig& moe, int64_t num_experts, int64_t max_tokens,
+                         int num_dp_ranks = 0) const;
 
   // The tokens' embeddings, in every stream.
   void Start(const ForwardContext& context, ConstTensorView embedding, const int32_t* token_ids,
@@ -41,6 +45,9 @@ class DeepseekStreams {
   void Leave(const ForwardContext& context, StreamRows& rows) const;
   void RunExperts(const ForwardContext& context, const HyperLayer& layer, const ops::MoeConfig& moe,
                   StreamRows& rows) const;
+  // A rank without rows takes part in what becomes of the others'.
+  void JoinExperts(const ForwardContext& context, const HyperLayer& layer,
+                   const ops::MoeConfig& moe, std::span<const int32_t> per_rank) const;
   // Rows index[0 … count) of `all`.
   StreamRows Keep(const ForwardContext& context, const StreamRows& all, const int32_t* index,
                   int32_t count) const;

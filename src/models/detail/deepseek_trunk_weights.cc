@@ -77,7 +77,7 @@ Status LoadHyperLayer(VendorTensors& tensors, const DeepseekTrunkConfig& config,
                    LoadHyper(tensors, prefix + ".hc_attn", ops::kHyperMixes, 3, h));
   ASSIGN_OR_RETURN(layer.ffn_hyper, LoadHyper(tensors, prefix + ".hc_ffn", ops::kHyperMixes, 3, h));
   RETURN_IF_ERROR(LoadAttention(tensors, config, shards.groups, prefix + ".attn", layer.attention));
-  return LoadExperts(tensors, prefix + ".ffn", shards.experts, layer.experts);
+  return LoadExperts(tensors, prefix + ".ffn", shards.experts, layer.index, layer.experts);
 }
 
 Status LoadTrunkEnds(VendorTensors& tensors, const DeepseekTrunkConfig& config,

@@ -24,6 +24,7 @@ struct WindowAttention {
 };
 
 struct HyperLayer {
+  int index = -1;                   // in the trunk, set before loading; −1: a draft block
   Buffer attention_norm, ffn_norm;  // [H]
   HyperWeights attention_hyper, ffn_hyper;
   WindowAttention attention;

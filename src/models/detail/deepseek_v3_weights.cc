@@ -34,9 +34,10 @@ class Loader {
     weights.heads = SplitUnits(config_.num_heads, unit, rank, ranks);
     weights.ffn = SplitUnits(config_.ffn_size, kColumnUnit, rank, ranks);
     weights.vocab = SplitUnits(config_.vocab_size, kHeadRows, rank, ranks);
-    moe_ = PlanMoe(config_.moe, rank, ranks);
+    moe_ = PlanMoe(config_.moe, options_);
     weights.moe = MoeConfigOf(config_.moe, hidden(), moe_);
-    weights.num_experts = moe_.experts.size();
+    weights.num_experts = moe_.num_experts;
+    weights.num_dp_ranks = moe_.num_dp_ranks;
     weights.layers.resize(static_cast<size_t>(config_.num_layers));
     for (int layer = 0; layer < config_.num_layers; ++layer) {
       RETURN_IF_ERROR(LoadLayer(layer, weights, weights.layers[static_cast<size_t>(layer)]));
@@ -68,8 +69,8 @@ class Loader {
     ASSIGN_OR_RETURN(layer.ffn_norm, norm("post_attention_layernorm"));
     RETURN_IF_ERROR(LoadAttention(prefix + "self_attn.", weights.heads, layer.attention));
     if (config_.moe.sparse[static_cast<size_t>(index)]) {
-      ASSIGN_OR_RETURN(
-          layer.moe, LoadMoe(reader_, config_.moe, hidden(), kDeepseekMoe, prefix + "mlp.", moe_));
+      ASSIGN_OR_RETURN(layer.moe, LoadMoe(reader_, config_.moe, hidden(), kDeepseekMoe, index,
+                                          prefix + "mlp.", moe_));
       return OkStatus();
     }
     const int64_t f = config_.ffn_size;

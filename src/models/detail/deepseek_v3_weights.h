@@ -54,6 +54,7 @@ struct DeepseekV3Weights {
   Range vocab;         // of V
   ops::MoeConfig moe;  // of the sparse layers
   int64_t num_experts = 0;
+  int num_dp_ranks = 0;      // whose rows travel to their experts; 0: none do
   EmbeddingTable embedding;  // [V, H]
   std::vector<DeepseekV3Layer> layers;
   Buffer final_norm;  // [H] f32

@@ -70,6 +70,7 @@ class Loader {
 
   Status LoadLayer(int index, const TrunkShards& shards, DeepseekV41Layer& layer) {
     const std::string prefix = "layers." + std::to_string(index);
+    layer.index = index;
     RETURN_IF_ERROR(LoadHyperLayer(tensors_, config_, shards, prefix, layer));
     ASSIGN_OR_RETURN(layer.experts.choice_bias,
                      Vector(prefix + ".ffn.gate.bias", config_.num_experts));

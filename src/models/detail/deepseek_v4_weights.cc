@@ -47,6 +47,7 @@ class Loader {
 
   Status LoadLayer(int index, const TrunkShards& shards, DeepseekV4Layer& layer) {
     const std::string prefix = "layers." + std::to_string(index);
+    layer.index = index;
     RETURN_IF_ERROR(LoadHyperLayer(tensors_, config_, shards, prefix, layer));
     RETURN_IF_ERROR(LoadCompressors(index, prefix + ".attn", layer));
     if (index < config_.num_hash_layers) {

@@ -68,9 +68,10 @@ class Loader {
                              options_.num_ranks);
     weights.vocab = SplitUnits(config_.vocab_size, kTileRows, options_.rank, options_.num_ranks);
     if (config_.moe) {
-      moe_ = PlanMoe(*config_.moe, options_.rank, options_.num_ranks);
+      moe_ = PlanMoe(*config_.moe, options_);
       weights.moe = MoeConfigOf(*config_.moe, hidden(), moe_);
-      weights.num_experts = moe_.experts.size();
+      weights.num_experts = moe_.num_experts;
+      weights.num_dp_ranks = moe_.num_dp_ranks;
     }
     return OkStatus();
   }
@@ -138,7 +139,8 @@ class Loader {
     if (config_.is_sparse(index)) {
       const MoeNames& names = config_.moe->router_bias ? kGptOssMoe : kQwenMoe;
       const std::string prefix = names_.Layer(index, "mlp.", "");
-      ASSIGN_OR_RETURN(layer.moe, LoadMoe(reader_, *config_.moe, hidden(), names, prefix, moe_));
+      ASSIGN_OR_RETURN(layer.moe,
+                       LoadMoe(reader_, *config_.moe, hidden(), names, index, prefix, moe_));
       return OkStatus();
     }
     ASSIGN_OR_RETURN(layer.mlp.gate_up, LayerLinear(index,

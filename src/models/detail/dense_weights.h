@@ -28,6 +28,7 @@ struct DenseWeights {
   Range vocab;               // of V: this rank's rows of the head
   ops::MoeConfig moe;        // of the sparse layers
   int64_t num_experts = 0;   // of this rank, in a sparse layer
+  int num_dp_ranks = 0;      // whose rows travel to their experts; 0: none do
   EmbeddingTable embedding;  // [V, H]
   std::vector<DenseLayer> layers;
   Buffer final_norm;  // [H] f32

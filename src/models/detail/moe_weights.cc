@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "models/detail/held_experts.h"
 #include "weights/dequantize.h"
 
 namespace hayate::models {
@@ -21,16 +22,16 @@ Range Whole(int64_t count) { return {0, count}; }
 class ExpertReader {
  public:
   ExpertReader(TensorReader& reader, const MoeSettings& moe, int64_t hidden_size,
-               std::string prefix, Range range)
+               std::string prefix, HeldExperts held)
       : reader_(reader),
         moe_(moe),
         hidden_size_(hidden_size),
         prefix_(std::move(prefix)),
-        range_(range) {}
+        held_(std::move(held)) {}
 
   Result<ops::ExpertWeights> Read() {
     ops::ExpertWeights experts;
-    experts.first = static_cast<int32_t>(range_.begin);
+    experts.first = held_.first;
     if (reader_.Has(prefix_ + "gate_up_proj_blocks")) {
       RETURN_IF_ERROR(ReadMxfp4("gate_up_proj", 2 * ffn(), hidden(), experts.gate_up));
       RETURN_IF_ERROR(ReadMxfp4("down_proj", hidden(), ffn(), experts.down));
@@ -54,7 +55,7 @@ class ExpertReader {
 
   // "<prefix><expert>.gate_proj.weight" and so on.
   Status ReadOneByOne(ops::ExpertWeights& experts) {
-    for (int64_t e = range_.begin; e < range_.end; ++e) {
+    for (const int64_t e : held_.ids) {
       const std::string expert = prefix_ + std::to_string(e) + ".";
       const auto rows = [&](const char* name) {
         return TensorReader::Matrix{expert + name, ffn(), hidden(), Whole(ffn()), Whole(hidden())};
@@ -86,7 +87,7 @@ class ExpertReader {
                    Path(name), Info(blocks.dtype).name, Info(scales.dtype).name);
     }
     RETURN_IF_ERROR(CheckExponents(name, scales, n * groups));
-    for (int64_t e = range_.begin; e < range_.end; ++e) {
+    for (const int64_t e : held_.ids) {
       ops::MatrixPiece piece =
           ops::MatrixPiece::Whole({blocks.data + e * n * k / 2, DType::kF4E2M1, {n, k}});
       piece.scales = {.values = {scales.data + e * n * groups, DType::kF8E8M0, {n, groups}},
@@ -99,13 +100,16 @@ class ExpertReader {
 
   // An exponent of 0xFF means NaN, and 0xFD and 0xFE overflow with the largest code.
   Status CheckExponents(const char* name, const ConstTensorView& scales, int64_t per_expert) const {
-    const std::byte* begin = scales.data + range_.begin * per_expert;
-    const std::byte* end = scales.data + range_.end * per_expert;
-    const std::byte* bad =
-        std::find_if(begin, end, [](std::byte b) { return b >= std::byte{0xFD}; });
-    if (bad == end) return OkStatus();
-    return Error(ErrorCode::kDataLoss, "{}_scales: the scale at byte {} is not finite", Path(name),
-                 bad - scales.data);
+    for (const int64_t e : held_.ids) {
+      const std::byte* begin = scales.data + e * per_expert;
+      const std::byte* end = begin + per_expert;
+      const std::byte* bad =
+          std::find_if(begin, end, [](std::byte b) { return b >= std::byte{0xFD}; });
+      if (bad == end) continue;
+      return Error(ErrorCode::kDataLoss, "{}_scales: the scale at byte {} is not finite",
+                   Path(name), bad - scales.data);
+    }
+    return OkStatus();
   }
 
   // GPT-OSS as transformers saves it without MXFP4: [E, K, N], here turned expert by expert.
@@ -118,7 +122,7 @@ class ExpertReader {
     }
     const int64_t element = Info(whole.dtype).block_bytes;
     std::vector<std::byte> turned(static_cast<size_t>(n * k * element));
-    for (int64_t e = range_.begin; e < range_.end; ++e) {
+    for (const int64_t e : held_.ids) {
       const std::byte* from = whole.data + e * n * k * element;
       for (int64_t row = 0; row < n; ++row) {
         for (int64_t col = 0; col < k; ++col) {
@@ -148,18 +152,18 @@ class ExpertReader {
     return OkStatus();
   }
 
-  // The range's rows of a [E, width] tensor; element i of `turns` kinds that take turns goes to
-  // kind i % turns.
+  // The held experts' rows of a [E, width] tensor; element i of `turns` kinds that take turns goes
+  // to kind i % turns.
   Result<Buffer> Bias(const char* name, int64_t width, int64_t turns) {
     ASSIGN_OR_RETURN(const ConstTensorView tensor, reader_.Tensor(Path(name), {count(), width}));
     std::vector<float> whole(static_cast<size_t>(count() * width));
     weights::Dequantize(tensor, whole);
-    if (range_.size() == 0) return Buffer();
-    const size_t size = static_cast<size_t>(range_.size() * width);
+    if (held_.ids.empty()) return Buffer();
+    const size_t size = held_.ids.size() * static_cast<size_t>(width);
     ASSIGN_OR_RETURN(Buffer buffer,
                      Buffer::Allocate(*reader_.options().device, size * sizeof(float)));
     std::vector<float> sorted;
-    for (int64_t e = range_.begin; e < range_.end; ++e) {
+    for (const int64_t e : held_.ids) {
       for (int64_t kind = 0; kind < turns; ++kind) {
         for (int64_t i = kind; i < width; i += turns) {
           sorted.push_back(whole[static_cast<size_t>(e * width + i)]);
@@ -174,14 +178,14 @@ class ExpertReader {
   const MoeSettings& moe_;
   const int64_t hidden_size_;
   const std::string prefix_;
-  const Range range_;
+  const HeldExperts held_;
 };
 
 }  // namespace
 
-MoeShard PlanMoe(const MoeSettings& moe, int rank, int num_ranks) {
-  return {SplitUnits(moe.router.num_experts, 1, rank, num_ranks),
-          SplitUnits(moe.shared_size, kSharedUnit, rank, num_ranks)};
+MoeShard PlanMoe(const MoeSettings& moe, const LoadOptions& options) {
+  return {NumHeldExperts(options, moe.router.num_experts), NumDpRanks(options),
+          SharedFeaturesOf(options, moe.shared_size, kSharedUnit)};
 }
 
 ops::MoeConfig MoeConfigOf(const MoeSettings& moe, int64_t hidden_size, const MoeShard& shard) {
@@ -193,7 +197,7 @@ ops::MoeConfig MoeConfigOf(const MoeSettings& moe, int64_t hidden_size, const Mo
 }
 
 Result<ops::MoeWeights> LoadMoe(TensorReader& reader, const MoeSettings& moe, int64_t hidden_size,
-                                const MoeNames& names, const std::string& prefix,
+                                const MoeNames& names, int layer, const std::string& prefix,
                                 const MoeShard& shard) {
   const int64_t h = hidden_size, experts = moe.router.num_experts;
   const std::string gate = prefix + names.gate;
@@ -205,8 +209,9 @@ Result<ops::MoeWeights> LoadMoe(TensorReader& reader, const MoeSettings& moe, in
   if (names.choice_bias != nullptr) {
     ASSIGN_OR_RETURN(weights.choice_bias, reader.Vector(prefix + names.choice_bias, experts));
   }
+  HeldExperts held = HeldExpertsOf(reader.options(), layer, moe.router.num_experts);
   ASSIGN_OR_RETURN(weights.experts,
-                   ExpertReader(reader, moe, h, prefix + "experts.", shard.experts).Read());
+                   ExpertReader(reader, moe, h, prefix + "experts.", std::move(held)).Read());
   RETURN_IF_ERROR(ops::PlaceExperts(*reader.options().device, weights.experts));
   if (moe.shared_size == 0) return weights;
   const int64_t f = moe.shared_size;

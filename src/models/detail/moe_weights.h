@@ -13,10 +13,11 @@
 namespace hayate::models {
 
 struct MoeShard {
-  Range experts;  // of E
-  Range shared;   // of the shared expert's F
+  int64_t num_experts = 0;  // in every sparse layer
+  int num_dp_ranks = 0;     // whose rows travel; 0: none do
+  Range shared;             // of the shared expert's F
 };
-MoeShard PlanMoe(const MoeSettings& moe, int rank, int num_ranks);
+MoeShard PlanMoe(const MoeSettings& moe, const LoadOptions& options);
 
 // What ops::Moe needs to know of every sparse layer of the model.
 ops::MoeConfig MoeConfigOf(const MoeSettings& moe, int64_t hidden_size, const MoeShard& shard);
@@ -31,10 +32,10 @@ inline constexpr MoeNames kQwenMoe = {"gate", nullptr, "shared_expert"};
 inline constexpr MoeNames kGptOssMoe = {"router", nullptr, nullptr};
 inline constexpr MoeNames kDeepseekMoe = {"gate", "gate.e_score_correction_bias", "shared_experts"};
 
-// Reads the tensors under `prefix` ("model.layers.3.mlp."). Experts are read one at a time, and
-// only those of the shard.
+// Reads the tensors of `layer` under `prefix` ("model.layers.3.mlp."). Experts are read one at a
+// time, and only those that the rank holds.
 Result<ops::MoeWeights> LoadMoe(TensorReader& reader, const MoeSettings& moe, int64_t hidden_size,
-                                const MoeNames& names, const std::string& prefix,
+                                const MoeNames& names, int layer, const std::string& prefix,
                                 const MoeShard& shard);
 
 }  // namespace hayate::models

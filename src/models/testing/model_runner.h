@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
@@ -17,6 +18,8 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/thread.h"
+#include "comm/rank_layout.h"
+#include "models/expert_shape.h"
 #include "models/registry.h"
 
 namespace hayate::models::testing {
@@ -24,6 +27,10 @@ namespace hayate::models::testing {
 struct RunnerOptions {
   DeviceKind device = DeviceKind::kCpu;
   int num_ranks = 1;  // CUDA: 1
+  // As comm::RankLayoutOptions. Sequence s is of dp rank s mod dp_size.
+  int dp_size = 1;
+  int ep_size = 0;
+  int num_redundant_experts = 0;
   ops::MatmulPrecision precision = ops::MatmulPrecision::kExact;
   DType kv_dtype = DType::kF32;
   ops::LatentForm latent_form = ops::LatentForm::kAbsorbed;
@@ -47,11 +54,16 @@ class ModelRunner {
  public:
   static Result<std::unique_ptr<ModelRunner>> Create(const weights::Checkpoint& checkpoint,
                                                      const RunnerOptions& options) {
-    auto runner = std::unique_ptr<ModelRunner>(new ModelRunner(options));
+    ASSIGN_OR_RETURN(const comm::RankLayout layout,
+                     comm::RankLayout::Create({.num_ranks = options.num_ranks,
+                                               .dp_size = options.dp_size,
+                                               .ep_size = options.ep_size}));
+    auto runner = std::unique_ptr<ModelRunner>(new ModelRunner(options, layout));
+    if (layout.exchanges()) RETURN_IF_ERROR(runner->PlaceExperts(checkpoint));
     std::vector<Status> failures(static_cast<size_t>(options.num_ranks));
     runner->OnEveryRank([&](int rank) {
-      failures[static_cast<size_t>(rank)] =
-          runner->ranks_[static_cast<size_t>(rank)].Load(checkpoint, options, rank);
+      failures[static_cast<size_t>(rank)] = runner->ranks_[static_cast<size_t>(rank)].Load(
+          checkpoint, options, runner->LoadOptionsOf(rank));
     });
     for (const Status& status : failures) RETURN_IF_ERROR(status);
     return runner;
@@ -68,6 +80,15 @@ class ModelRunner {
   const std::vector<float>& Step(const std::vector<RunnerRow>& rows) {
     Prepare(rows);
     OnEveryRank([this](int rank) { Run(rank); });
+    logits_.clear();
+    std::vector<size_t> next(batches_.size(), 0);
+    for (const RunnerRow& row : rows) {
+      const size_t dp_rank = DpRankOf(row.sequence);
+      const size_t count = NumLogits(row) * static_cast<size_t>(vocab_size());
+      const auto from = batches_[dp_rank].logits.begin() + static_cast<ptrdiff_t>(next[dp_rank]);
+      logits_.insert(logits_.end(), from, from + static_cast<ptrdiff_t>(count));
+      next[dp_rank] += count;
+    }
     return logits_;
   }
   // Repeats the last step `count` times in one parallel section, for benches. Returns the time of
@@ -93,23 +114,28 @@ class ModelRunner {
   }
   int Length(int sequence) { return sequences_[sequence].length; }
 
+  // Where rows travel.
+  const comm::TokenExchange& exchange(int rank) const {
+    return *exchanges_[static_cast<size_t>(rank)];
+  }
+  const std::vector<comm::ExpertPlacement>& placements() const { return placements_; }
+  // [layers, E], of a rank.
+  const std::vector<int64_t>& expert_counts(int rank) const {
+    return ranks_[static_cast<size_t>(rank)].expert_counts;
+  }
+
  private:
   struct Rank {
-    Status Load(const weights::Checkpoint& checkpoint, const RunnerOptions& options, int rank) {
-      if (options.pin) PinThisThread(rank);
+    Status Load(const weights::Checkpoint& checkpoint, const RunnerOptions& options,
+                LoadOptions load) {
+      if (options.pin) PinThisThread(load.rank);
       if (options.device == DeviceKind::kCpu) {
-        device = MakeCpuDevice(rank);
+        device = MakeCpuDevice(load.rank);
       } else {
         ASSIGN_OR_RETURN(device, MakeCudaDevice({.memory_fraction = 0.1}));
       }
-      ASSIGN_OR_RETURN(model, LoadModel(checkpoint, {.rank = rank,
-                                                     .num_ranks = options.num_ranks,
-                                                     .device = device.get(),
-                                                     .precision = options.precision,
-                                                     .kv_dtype = options.kv_dtype,
-                                                     .latent_form = options.latent_form,
-                                                     .page_tokens = options.page_tokens,
-                                                     .max_context = options.max_context}));
+      load.device = device.get();
+      ASSIGN_OR_RETURN(model, LoadModel(checkpoint, load));
       const int64_t bytes = model->workspace_bytes(options.max_tokens, options.max_tokens);
       ASSIGN_OR_RETURN(Buffer scratch, Buffer::Allocate(*device, static_cast<size_t>(bytes)));
       workspace = std::make_unique<Workspace>(std::move(scratch));
@@ -157,16 +183,34 @@ class ModelRunner {
     std::vector<Buffer> placed;  // of the step
     std::vector<std::byte*> pools;
     std::unique_ptr<Model> model;
+    std::vector<int64_t> expert_counts;
   };
   struct Sequence {
     int length = 0;
     std::vector<int32_t> pages;
   };
 
-  explicit ModelRunner(const RunnerOptions& options)
+  // A dp rank's part of the step.
+  struct Batch {
+    std::vector<int32_t> tokens, positions, logits_index, q_begin, kv_len;
+    std::vector<std::vector<int32_t>> page_tables;
+    std::vector<ops::AttentionRows> rows;
+    std::vector<float> logits;
+  };
+
+  ModelRunner(const RunnerOptions& options, const comm::RankLayout& layout)
       : options_(options),
-        groups_(comm::MakeLocalGroup(options.num_ranks).value()),
-        ranks_(static_cast<size_t>(options.num_ranks)) {
+        layout_(layout),
+        world_(comm::MakeLocalGroup(options.num_ranks).value()),
+        ranks_(static_cast<size_t>(options.num_ranks)),
+        batches_(static_cast<size_t>(options.dp_size)),
+        tokens_per_rank_(ranks_.size()),
+        logits_per_rank_(ranks_.size()) {
+    for (int dp_rank = 0; dp_rank < layout.dp_size(); ++dp_rank) {
+      auto members = comm::MakeLocalGroup(layout.attention_size()).value();
+      for (auto& member : members) groups_.push_back(std::move(member));
+    }
+    if (layout.exchanges()) exchanges_ = comm::TokenExchange::MakeLocal(world_);
     // Pages are handed out from the back, in an order that is not the order of memory.
     for (int32_t page = 0; page < options.num_pages; ++page) {
       free_pages_.push_back((page * 7 + 3) % options.num_pages);
@@ -174,6 +218,40 @@ class ModelRunner {
     std::ranges::sort(free_pages_);
     for (size_t i = 0; i + 2 < free_pages_.size(); i += 3)
       std::swap(free_pages_[i], free_pages_[i + 2]);
+  }
+
+  Status PlaceExperts(const weights::Checkpoint& checkpoint) {
+    ASSIGN_OR_RETURN(const ExpertShape shape, ReadExpertShape(checkpoint));
+    const comm::ExpertPlan plan = {.num_ranks = options_.num_ranks,
+                                   .num_redundant = options_.num_redundant_experts};
+    for (int layer = 0; layer < shape.num_layers; ++layer) {
+      ASSIGN_OR_RETURN(auto placement, plan.Place(layer, shape.num_experts));
+      placements_.push_back(std::move(placement));
+    }
+    for (Rank& rank : ranks_) {
+      rank.expert_counts.assign(static_cast<size_t>(shape.num_layers * shape.num_experts), 0);
+    }
+    return OkStatus();
+  }
+
+  LoadOptions LoadOptionsOf(int rank) const {
+    return {.rank = layout_.attention_rank(rank),
+            .num_ranks = layout_.attention_size(),
+            .experts = placements_,
+            .expert_rank = rank,
+            .precision = options_.precision,
+            .kv_dtype = options_.kv_dtype,
+            .latent_form = options_.latent_form,
+            .page_tokens = options_.page_tokens,
+            .max_context = options_.max_context};
+  }
+
+  size_t DpRankOf(int sequence) const {
+    return static_cast<size_t>(layout_.dp_rank_of_slot(sequence));
+  }
+  static size_t NumLogits(const RunnerRow& row) {
+    if (row.logits == WantedLogits::kNone || row.tokens.empty()) return 0;
+    return row.logits == WantedLogits::kLast ? 1 : row.tokens.size();
   }
 
   void OnEveryRank(const std::function<void(int)>& body) {
@@ -187,24 +265,38 @@ class ModelRunner {
   }
 
   void Prepare(const std::vector<RunnerRow>& rows) {
-    tokens_.clear();
-    positions_.clear();
-    logits_index_.clear();
-    q_begin_.assign(1, 0);
-    kv_len_.clear();
+    std::vector<int32_t> tokens, logits;
+    for (size_t dp_rank = 0; dp_rank < batches_.size(); ++dp_rank) {
+      std::vector<RunnerRow> own;
+      std::ranges::copy_if(rows, std::back_inserter(own),
+                           [&](const RunnerRow& row) { return DpRankOf(row.sequence) == dp_rank; });
+      PrepareBatch(own, batches_[dp_rank]);
+      tokens.push_back(static_cast<int32_t>(batches_[dp_rank].tokens.size()));
+      logits.push_back(static_cast<int32_t>(batches_[dp_rank].logits_index.size()));
+    }
+    layout_.SplitRows(tokens, tokens_per_rank_);
+    layout_.SplitRows(logits, logits_per_rank_);
+  }
+
+  void PrepareBatch(const std::vector<RunnerRow>& rows, Batch& batch) {
+    batch.tokens.clear();
+    batch.positions.clear();
+    batch.logits_index.clear();
+    batch.q_begin.assign(1, 0);
+    batch.kv_len.clear();
     int32_t most_pages = 0;
     for (const RunnerRow& row : rows) {
       Sequence& sequence = sequences_[row.sequence];
       for (size_t i = 0; i < row.tokens.size(); ++i) {
         const bool last = i + 1 == row.tokens.size();
         if (row.logits == WantedLogits::kAll || (last && row.logits == WantedLogits::kLast)) {
-          logits_index_.push_back(static_cast<int32_t>(tokens_.size()));
+          batch.logits_index.push_back(static_cast<int32_t>(batch.tokens.size()));
         }
-        tokens_.push_back(row.tokens[i]);
-        positions_.push_back(sequence.length++);
+        batch.tokens.push_back(row.tokens[i]);
+        batch.positions.push_back(sequence.length++);
       }
-      q_begin_.push_back(static_cast<int32_t>(tokens_.size()));
-      kv_len_.push_back(sequence.length);
+      batch.q_begin.push_back(static_cast<int32_t>(batch.tokens.size()));
+      batch.kv_len.push_back(sequence.length);
       while (static_cast<int>(sequence.pages.size()) * page_tokens() < sequence.length) {
         CHECK(!free_pages_.empty()) << "the runner has too few pages";
         sequence.pages.push_back(free_pages_.back());
@@ -212,17 +304,18 @@ class ModelRunner {
       }
       most_pages = std::max(most_pages, static_cast<int32_t>(sequence.pages.size()));
     }
-    FillPageTables(rows, most_pages);
-    logits_.assign(logits_index_.size() * static_cast<size_t>(vocab_size()), -1.0f);
+    FillPageTables(rows, most_pages, batch);
+    batch.logits.assign(batch.logits_index.size() * static_cast<size_t>(vocab_size()), -1.0f);
   }
 
   // A window group loses the pages that no token of the step can see any more.
-  void FillPageTables(const std::vector<RunnerRow>& rows, int32_t stride) {
+  void FillPageTables(const std::vector<RunnerRow>& rows, int32_t stride, Batch& batch) {
     const auto& groups = model().cache_layout().groups;
-    page_tables_.assign(groups.size(), {});
-    rows_.clear();
+    batch.page_tables.assign(groups.size(), {});
+    batch.rows.clear();
     for (size_t g = 0; g < groups.size(); ++g) {
-      page_tables_[g].assign(rows.size() * static_cast<size_t>(stride), -1);
+      std::vector<int32_t>& table = batch.page_tables[g];
+      table.assign(rows.size() * static_cast<size_t>(stride), -1);
       for (size_t r = 0; r < rows.size(); ++r) {
         const Sequence& sequence = sequences_[rows[r].sequence];
         const int first_position = sequence.length - static_cast<int>(rows[r].tokens.size());
@@ -230,54 +323,64 @@ class ModelRunner {
             groups[g].window > 0 ? std::max(0, first_position - groups[g].window + 1) : 0;
         for (size_t p = static_cast<size_t>(first_seen / page_tokens()); p < sequence.pages.size();
              ++p) {
-          page_tables_[g][r * static_cast<size_t>(stride) + p] = sequence.pages[p];
+          table[r * static_cast<size_t>(stride) + p] = sequence.pages[p];
         }
       }
-      rows_.push_back({.num_rows = static_cast<int32_t>(rows.size()),
-                       .q_begin = q_begin_.data(),
-                       .kv_len = kv_len_.data(),
-                       .page_table = page_tables_[g].data(),
-                       .page_table_stride = stride});
+      batch.rows.push_back({.num_rows = static_cast<int32_t>(rows.size()),
+                            .q_begin = batch.q_begin.data(),
+                            .kv_len = batch.kv_len.data(),
+                            .page_table = table.data(),
+                            .page_table_stride = stride});
     }
   }
 
   void Run(int rank) {
     Rank& mine = ranks_[static_cast<size_t>(rank)];
-    std::vector<ops::AttentionRows> rows = rows_;
-    int32_t* q_begin = mine.Placed(q_begin_.data(), q_begin_.size());
-    int32_t* kv_len = mine.Placed(kv_len_.data(), kv_len_.size());
+    Batch& step = batches_[static_cast<size_t>(layout_.dp_rank(rank))];
+    std::vector<ops::AttentionRows> rows = step.rows;
+    int32_t* q_begin = mine.Placed(step.q_begin.data(), step.q_begin.size());
+    int32_t* kv_len = mine.Placed(step.kv_len.data(), step.kv_len.size());
     for (size_t g = 0; g < rows.size(); ++g) {
       rows[g].q_begin = q_begin;
       rows[g].kv_len = kv_len;
-      rows[g].page_table = mine.Placed(page_tables_[g].data(), page_tables_[g].size());
+      rows[g].page_table = mine.Placed(step.page_tables[g].data(), step.page_tables[g].size());
     }
     const ForwardBatch batch = {
-        .num_tokens = static_cast<int32_t>(tokens_.size()),
-        .token_ids = mine.Placed(tokens_.data(), tokens_.size()),
-        .positions = mine.Placed(positions_.data(), positions_.size()),
+        .num_tokens = static_cast<int32_t>(step.tokens.size()),
+        .token_ids = mine.Placed(step.tokens.data(), step.tokens.size()),
+        .positions = mine.Placed(step.positions.data(), step.positions.size()),
         .rows = rows,
-        .num_logits = static_cast<int32_t>(logits_index_.size()),
-        .logits_index = mine.Placed(logits_index_.data(), logits_index_.size()),
-        .logits = mine.Placed(logits_.data(), logits_.size())};
+        .num_logits = static_cast<int32_t>(step.logits_index.size()),
+        .logits_index = mine.Placed(step.logits_index.data(), step.logits_index.size()),
+        .logits = mine.Placed(step.logits.data(), step.logits.size()),
+        .tokens_per_rank = tokens_per_rank_,
+        .logits_per_rank = logits_per_rank_};
+    ForwardContext context = {.stream = mine.stream,
+                              .workspace = mine.workspace.get(),
+                              .group = groups_[static_cast<size_t>(rank)].get(),
+                              .placements = placements_,
+                              .expert_counts = mine.expert_counts,
+                              .pools = mine.pools};
+    if (!exchanges_.empty()) context.exchange = exchanges_[static_cast<size_t>(rank)].get();
     mine.device->FinishLoading();
-    mine.model->Forward(batch, {.stream = mine.stream,
-                                .workspace = mine.workspace.get(),
-                                .group = groups_[static_cast<size_t>(rank)].get(),
-                                .pools = mine.pools});
-    mine.BringBack(batch.logits, logits_.data(), logits_.size());
-    groups_[static_cast<size_t>(rank)]->Barrier({});
+    mine.model->Forward(batch, context);
+    mine.BringBack(batch.logits, step.logits.data(), step.logits.size());
+    world_[static_cast<size_t>(rank)]->Barrier({});
   }
 
   const RunnerOptions options_;
-  std::vector<std::unique_ptr<comm::Group>> groups_;
+  const comm::RankLayout layout_;
+  std::vector<std::unique_ptr<comm::Group>> world_;
+  std::vector<std::unique_ptr<comm::Group>> groups_;  // each rank's attention group
+  std::vector<std::unique_ptr<comm::TokenExchange>> exchanges_;
+  std::vector<comm::ExpertPlacement> placements_;  // per layer
   std::vector<Rank> ranks_;
   std::map<int, Sequence> sequences_;
   std::vector<int32_t> free_pages_;
 
   // The step.
-  std::vector<int32_t> tokens_, positions_, logits_index_, q_begin_, kv_len_;
-  std::vector<std::vector<int32_t>> page_tables_;
-  std::vector<ops::AttentionRows> rows_;
+  std::vector<Batch> batches_;  // per dp rank
+  std::vector<int32_t> tokens_per_rank_, logits_per_rank_;
   std::vector<float> logits_;
 };
 
