@@ -46,10 +46,12 @@ struct SamplingParams {
 // Which log-probabilities travel back with the tokens. They are log-softmax of the raw logits
 // (temperature 1, before penalties and masks).
 struct LogprobParams {
-  bool enabled = false;       // of each generated token
-  int32_t num_top = 0;        // alternatives per position, [0, kMaxTopLogprobs]
-  int32_t prompt_start = -1;  // prompt positions ≥ this get logprobs too; −1: none
+  bool enabled = false;            // of each generated token
+  int32_t num_top = 0;             // alternatives per position, [0, kMaxTopLogprobs]
+  int32_t prompt_start = -1;       // prompt positions ≥ this get logprobs too; −1: none
+  std::vector<TokenId> token_ids;  // scored at every such position besides; at most kMaxTokenIds
 
+  static constexpr size_t kMaxTokenIds = 64;
   static constexpr int32_t kMaxTop = 20;
 };
 

@@ -21,8 +21,9 @@ enum class FinishReason : uint8_t {
 struct TokenLogprob {
   TokenId token;
   float logprob;
-  int32_t rank = 0;                            // 0-based place of `token` by probability
-  std::vector<std::pair<TokenId, float>> top;  // best first
+  int32_t rank = 0;                              // 0-based place of `token` by probability
+  std::vector<std::pair<TokenId, float>> top;    // best first
+  std::vector<std::pair<TokenId, float>> asked;  // LogprobParams::token_ids, in their order
 };
 
 struct TokenEvent {

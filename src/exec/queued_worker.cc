@@ -17,10 +17,14 @@ int64_t NowNs() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
 
-size_t ResultBytes(int32_t max_logits) {
-  constexpr size_t kTop = ops::kMaxTopLogprobs * (sizeof(int32_t) + sizeof(float));
-  return static_cast<size_t>(max_logits) * (sizeof(ops::SampledToken) + kTop);
+// Results: the sampler rows' tokens, then of the rows of logits the top ids, then their scores.
+size_t TokenBytes(int32_t max_logits) {
+  return static_cast<size_t>(SamplerStage::MaxRows(max_logits)) * sizeof(ops::SampledToken);
 }
+size_t TopBytes(int32_t max_logits) {
+  return static_cast<size_t>(max_logits) * ops::kMaxTopLogprobs * (sizeof(int32_t) + sizeof(float));
+}
+size_t ResultBytes(int32_t max_logits) { return TokenBytes(max_logits) + TopBytes(max_logits); }
 
 size_t EntriesOf(const StepLimits& limits) {
   return static_cast<size_t>(limits.max_rows) * static_cast<size_t>(limits.max_slot_pages) *
@@ -257,10 +261,13 @@ void QueuedWorker::Run(const StepPlan& plan, StepResult&) {
   group_.Barrier(stream_);
   if (draws.num_rows > 0 && group_.rank() == 0) ops::SampleRows(stream_, draws);
   group_.Barrier(stream_);
-  const size_t bytes = flight.sampled.has_top
-                           ? results_.size()
-                           : static_cast<size_t>(draws.num_rows) * sizeof(ops::SampledToken);
-  device_.Copy(stream_, flight.results.data(), results_.data(), bytes);
+  device_.Copy(stream_, flight.results.data(), results_.data(),
+               static_cast<size_t>(draws.num_rows) * sizeof(ops::SampledToken));
+  if (flight.sampled.has_top) {
+    const size_t offset = TokenBytes(options_.limits.max_logits);
+    device_.Copy(stream_, flight.results.data() + offset, results_.data() + offset,
+                 TopBytes(options_.limits.max_logits));
+  }
   device_.Record(flight.done, stream_);
 }
 
@@ -275,7 +282,7 @@ void QueuedWorker::Finish(StepResult& result) {
   if (!result.status.ok()) return;
   const auto max_logits = static_cast<size_t>(options_.limits.max_logits);
   const std::byte* base = flight.results.data();
-  const std::byte* top = base + max_logits * sizeof(ops::SampledToken);
+  const std::byte* top = base + TokenBytes(options_.limits.max_logits);
   ReadResults(
       flight.sampled, reinterpret_cast<const ops::SampledToken*>(base),
       reinterpret_cast<const int32_t*>(top),
@@ -285,7 +292,7 @@ void QueuedWorker::Finish(StepResult& result) {
 
 void QueuedWorker::SetResults(ops::SampleRowsArgs& args) const {
   const auto max_logits = static_cast<size_t>(options_.limits.max_logits);
-  std::byte* top = results_.data() + max_logits * sizeof(ops::SampledToken);
+  std::byte* top = results_.data() + TokenBytes(options_.limits.max_logits);
   args.results = As<ops::SampledToken>(results_);
   args.top_ids = reinterpret_cast<int32_t*>(top);
   args.top_logprobs =

@@ -116,7 +116,7 @@ class QueuedWorker final : public Worker {
   int32_t* shared_last_tokens_ = nullptr;
   Buffer masks_;                                         // [max_rows, ⌈V/32⌉] bits
   std::array<Buffer, StepStage::kNumSides> host_masks_;  // pinned
-  Buffer results_;  // tokens, then top ids, then top log-probabilities of [max_logits] rows
+  Buffer results_;  // tokens, then top ids and top log-probabilities of [max_logits] rows
   std::vector<ops::AttentionRows> rows_;              // per cache group
   std::vector<ops::AttentionPlanShape> plan_shapes_;  // per cache group; empty without a GPU
   std::vector<Buffer> plan_scratch_;                  // per cache group

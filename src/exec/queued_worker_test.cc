@@ -112,6 +112,9 @@ class RandomPlans {
     if (rng_.Below(2) == 0) start.sampling.logit_bias = {{4, 2.5f}, {9, -1.0f}};
     start.logprobs.enabled = rng_.Below(2) == 0;
     start.logprobs.num_top = static_cast<int32_t>(rng_.Below(4));
+    for (uint32_t n = rng_.Below(4); n > 0; --n) {
+      start.logprobs.token_ids.push_back(static_cast<TokenId>(rng_.Below(kVocab)));
+    }
     if (rng_.Below(2) == 0) start.outputs = {5, 5, 6};
     plan.starts.push_back(start);
     for (int32_t g = 0; g < kLimits.num_groups; ++g) {
@@ -179,6 +182,11 @@ void ExpectEqual(const std::vector<TokenLogprob>& a, const std::vector<TokenLogp
     EXPECT_NEAR(a[i].logprob, b[i].logprob, 1e-5);
     ASSERT_EQ(a[i].top.size(), b[i].top.size());
     for (size_t n = 0; n < a[i].top.size(); ++n) EXPECT_EQ(a[i].top[n].first, b[i].top[n].first);
+    ASSERT_EQ(a[i].asked.size(), b[i].asked.size());
+    for (size_t n = 0; n < a[i].asked.size(); ++n) {
+      EXPECT_EQ(a[i].asked[n].first, b[i].asked[n].first);
+      EXPECT_NEAR(a[i].asked[n].second, b[i].asked[n].second, 1e-5);
+    }
   }
 }
 

@@ -15,7 +15,7 @@ size_t SamplerStage::MaxBytes(int32_t max_slots, int32_t max_logits, int64_t max
                               SamplingParams::kMaxStopTokenIds * sizeof(int32_t) +
                               sizeof(ops::CountsStart);
   constexpr size_t kPadding = 8 * 256;
-  return slots * kPerSlot + static_cast<size_t>(max_logits) * sizeof(ops::SamplerRow) +
+  return slots * kPerSlot + static_cast<size_t>(MaxRows(max_logits)) * sizeof(ops::SamplerRow) +
          static_cast<size_t>(max_outputs) * sizeof(int32_t) + kPadding;
 }
 
@@ -35,6 +35,7 @@ void SamplerStage::Write(const StepPlan& plan, StepStage& stage, ops::SampleRows
   step.rows.clear();
   step.has_top = false;
   for (const StepRow& row : plan.rows) AddRow(plan, row, step);
+  AddAsked(plan, step);
   args.kernel = ops::SamplerKernelFor(rows_);
   args.num_rows = static_cast<int32_t>(rows_.size());
   args.vocab_size = vocab_size_;
@@ -60,6 +61,22 @@ void SamplerStage::AddRow(const StepPlan& plan, const StepRow& row, SampledStep&
   }
   if (row.samples) AddDraw(slot, row);
   step.has_top |= slot.logprobs.num_top > 0 && (row.num_scored > 0 || slot.logprobs.enabled);
+}
+
+void SamplerStage::AddAsked(const StepPlan& plan, SampledStep& step) {
+  for (size_t r = 0; r < plan.rows.size(); ++r) {
+    const Slot& slot = slots_[static_cast<size_t>(plan.rows[r].slot.value)];
+    SampledStep::Row& row = step.rows[r];
+    if (!slot.logprobs.enabled || slot.logprobs.token_ids.empty()) continue;
+    row.first_asked = static_cast<int32_t>(rows_.size());
+    row.num_asked = static_cast<int32_t>(slot.logprobs.token_ids.size());
+    const int32_t end = row.first + row.num_scored + (row.samples ? 1 : 0);
+    for (int32_t position = row.first; position < end; ++position) {
+      for (const TokenId id : slot.logprobs.token_ids) {
+        rows_.push_back({.logits_row = position, .scored_token = id, .num_logprobs = 0});
+      }
+    }
+  }
 }
 
 void SamplerStage::AddDraw(const Slot& slot, const StepRow& row) {
@@ -119,6 +136,10 @@ void ReadResults(const SampledStep& step, const ops::SampledToken* tokens, const
     for (int32_t n = 0; n < row.num_top; ++n) {
       const int64_t at = int64_t{i} * ops::kMaxTopLogprobs + n;
       out.top.emplace_back(top_ids[at], top_logprobs[at]);
+    }
+    const int32_t asked = row.first_asked + (i - row.first) * row.num_asked;
+    for (int32_t n = 0; n < row.num_asked; ++n) {
+      out.asked.emplace_back(tokens[asked + n].token, tokens[asked + n].logprob);
     }
     return out;
   };

@@ -1,7 +1,8 @@
 #pragma once
 // What a queued step's sampler needs: keeps every slot's sampling parameters between steps, writes
 // the rows of SampleRows into the step's stage, and reads the results back. Sampler row i belongs
-// to row i of the logits. Owner: the rank's thread, but for ReadResults.
+// to row i of the logits; behind those stand the rows that score tokens asked for by id. Owner: the
+// rank's thread, but for ReadResults.
 
 #include <cstdint>
 #include <vector>
@@ -21,6 +22,9 @@ struct SampledStep {
     bool samples = false;
     bool wants_logprobs = false;  // of the drawn token
     int32_t num_top = 0;          // alternatives a position
+    // Tokens asked for by id: so many sampler rows a position from here on, positions in order.
+    int32_t first_asked = 0;
+    int32_t num_asked = 0;
   };
   std::vector<Row> rows;  // [R] as in the plan
   bool has_top = false;   // top_ids and top_logprobs travelled
@@ -32,6 +36,11 @@ class SamplerStage {
 
   // The most bytes that Write takes from a stage.
   static size_t MaxBytes(int32_t max_slots, int32_t max_logits, int64_t max_outputs);
+
+  // The most sampler rows of a step.
+  static constexpr int64_t MaxRows(int32_t max_logits) {
+    return int64_t{max_logits} * static_cast<int64_t>(1 + LogprobParams::kMaxTokenIds);
+  }
 
   // Takes over the parameters of the slots that start.
   void Apply(const StepPlan& plan);
@@ -47,6 +56,7 @@ class SamplerStage {
   };
   void AddRow(const StepPlan& plan, const StepRow& row, SampledStep& step);
   void AddDraw(const Slot& slot, const StepRow& row);
+  void AddAsked(const StepPlan& plan, SampledStep& step);
   void WriteStarts(const StepPlan& plan, StepStage& stage, ops::StartCountsArgs& starts);
 
   int32_t vocab_size_;

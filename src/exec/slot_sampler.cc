@@ -69,6 +69,7 @@ TokenId SlotSampler::Draw(Stream stream, Workspace& workspace, const StepPlan& p
   for (int32_t i = 0;; ++i) {
     const int32_t position = row.end - row.num_drafts + i;
     ops::SamplingRow sampling = MakeRow(slot, position, logits + i * vocab);
+    auto asked = ScoreAsked(slot, logits + i * vocab);
     if (row.mask >= 0) sampling.bitmask = plan.masks->Await(static_cast<size_t>(row.mask + i));
     ops::SamplingResult drawn;
     ops::Sample(stream, workspace, options_.vocab_size, {&sampling, 1}, {&drawn, 1});
@@ -78,7 +79,8 @@ TokenId SlotSampler::Draw(Stream stream, Workspace& workspace, const StepPlan& p
     result.tokens.push_back(verdict.token);
     if (slot.output_counts) ++slot.output_counts[static_cast<size_t>(verdict.token)];
     if (slot.logprobs.enabled) {
-      result.logprobs.push_back({verdict.token, drawn.logprob, drawn.rank, std::move(drawn.top)});
+      result.logprobs.push_back(
+          {verdict.token, drawn.logprob, drawn.rank, std::move(drawn.top), std::move(asked)});
     }
     if (!verdict.goes_on) return verdict.token;
   }
@@ -101,8 +103,19 @@ void SlotSampler::Score(const Slot& slot, const StepPlan& plan, const RowLogits&
     const std::span<const float> row(logits + static_cast<size_t>(where.score_begin + i) * vocab,
                                      vocab);
     ops::SamplingResult scored = ops::ScoreToken(row, token, slot.logprobs.num_top);
-    result.prompt_logprobs.push_back({token, scored.logprob, scored.rank, std::move(scored.top)});
+    result.prompt_logprobs.push_back(
+        {token, scored.logprob, scored.rank, std::move(scored.top), ScoreAsked(slot, row.data())});
   }
+}
+
+std::vector<std::pair<TokenId, float>> SlotSampler::ScoreAsked(const Slot& slot,
+                                                               const float* logits) const {
+  const std::vector<TokenId>& ids = slot.logprobs.token_ids;
+  std::vector<std::pair<TokenId, float>> asked;
+  if (!slot.logprobs.enabled) return asked;
+  const std::span<const float> row(logits, static_cast<size_t>(options_.vocab_size));
+  for (const TokenId id : ids) asked.emplace_back(id, ops::ScoreToken(row, id, 0).logprob);
+  return asked;
 }
 
 }  // namespace hayate::exec

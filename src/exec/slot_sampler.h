@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/step_plan.h"
@@ -56,6 +57,9 @@ class SlotSampler {
                float* logits, RowResult& result);
   void Score(const Slot& slot, const StepPlan& plan, const RowLogits& where, const float* logits,
              RowResult& result) const;
+
+  // Scores the tokens that the slot asks for by id, before penalties and masks change the row.
+  std::vector<std::pair<TokenId, float>> ScoreAsked(const Slot& slot, const float* logits) const;
 
   Options options_;
   std::vector<Slot> slots_;  // [slots of this rank]

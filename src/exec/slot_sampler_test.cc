@@ -104,6 +104,24 @@ TEST(SlotSampler, BansStopTokensBelowTheMinimumAndNotAtIt) {
   EXPECT_EQ(bench.Run({0, 1, 0, 9})[0].tokens, std::vector<TokenId>{3});
 }
 
+TEST(SlotSampler, ScoresTokensAskedForByIdFromTheRawLogits) {
+  Bench bench;
+  SamplingParams biased = Greedy();
+  biased.logit_bias = {{3, 100.0f}};
+  bench.Start(
+      {.slot = {0}, .sampling = biased, .logprobs = {.enabled = true, .token_ids = {2, 0}}});
+  bench.Decode(0, 0);
+  const auto results = bench.Run({0, 0, std::log(2.0f), 0});
+  ASSERT_EQ(results[0].logprobs.size(), 1u);
+  EXPECT_EQ(results[0].tokens, std::vector<TokenId>{3});
+  const auto& asked = results[0].logprobs[0].asked;
+  ASSERT_EQ(asked.size(), 2u);
+  EXPECT_EQ(asked[0].first, 2);
+  EXPECT_NEAR(asked[0].second, std::log(2.0f / 5.0f), 1e-6);
+  EXPECT_EQ(asked[1].first, 0);
+  EXPECT_NEAR(asked[1].second, std::log(1.0f / 5.0f), 1e-6);
+}
+
 TEST(SlotSampler, AppliesTheBiasOfTheSlot) {
   Bench bench;
   SamplingParams biased = Greedy();
