@@ -94,6 +94,7 @@ void Engine::Forget(RequestId id) {
 void Engine::Finish(sched::Sequence& sequence) {
   const int64_t now_ns = parts_.clock->NowNs();
   parts_.metrics->requests.Increment();
+  parts_.metrics->generation_length.Observe(sequence.num_generated());
   parts_.metrics->e2e_latency_seconds.Observe(
       static_cast<double>(now_ns - sequence.request.arrival_ns) * kSecondsPerNs);
   Forget(sequence.request.id);
@@ -122,6 +123,8 @@ void Engine::Abort(sched::Sequence& sequence, Status status) {
 void Engine::ObservePrompt(const sched::Sequence& sequence) {
   const Request& request = sequence.request;
   parts_.metrics->prompt_tokens.Add(request.prompt.size());
+  parts_.metrics->prompt_length.Observe(sequence.prompt_length());
+  parts_.metrics->uncached_prompt_length.Observe(sequence.prompt_length() - sequence.cached_tokens);
   parts_.metrics->cached_tokens.Add(static_cast<uint64_t>(sequence.cached_tokens));
   parts_.metrics->queue_time_seconds.Observe(
       static_cast<double>(sequence.admitted_ns - request.arrival_ns) * kSecondsPerNs);
@@ -191,6 +194,8 @@ void Engine::PublishGauges() {
   metrics.num_paused.Set(paused_ ? stats.num_running + stats.num_waiting : 0);
   metrics.num_running.Set(stats.num_running);
   metrics.num_waiting.Set(stats.num_waiting);
+  const int32_t slots = stats.num_running + stats.num_free_slots;
+  metrics.utilization.Set(static_cast<double>(stats.num_running) / slots);
   metrics.used_tokens.Set(tokens(used));
   metrics.token_usage.Set(static_cast<double>(used) / pages.usable);
   metrics.evictable_tokens.Set(tokens(pages.evictable));

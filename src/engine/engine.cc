@@ -13,6 +13,8 @@ Engine::Engine(Parts parts)
       total_tokens_(int64_t{parts_.cache->counts(0).usable} * parts_.cache->page_tokens()),
       events_(parts_.outboxes.size()) {
   parts_.metrics->max_total_tokens.Set(static_cast<double>(total_tokens_));
+  parts_.metrics->page_size.Set(parts_.cache->page_tokens());
+  parts_.metrics->num_pages.Set(parts_.cache->counts(0).usable);
   PublishGauges();
 }
 
@@ -97,6 +99,7 @@ void Engine::Accept(Request request) {
     return;
   }
   if (request.grammar != nullptr) {
+    parts_.metrics->structured_requests.Increment();
     grammars_.emplace(request.id, GrammarState(request.grammar, *parts_.clock));
   }
   parts_.scheduler->Add(std::move(request));

@@ -6,6 +6,8 @@ namespace {
 // 1 ms … about 65 s and 0.5 ms … about 16 s: a factor of 2 between edges.
 std::vector<double> RequestBounds() { return obs::ExponentialBounds(0.001, 2.0, 17); }
 std::vector<double> TokenBounds() { return obs::ExponentialBounds(0.0005, 2.0, 16); }
+// 16 … 256K tokens.
+std::vector<double> LengthBounds() { return obs::ExponentialBounds(16, 2.0, 15); }
 // 1 µs … about 32 ms.
 std::vector<double> GapBounds() { return obs::ExponentialBounds(1e-6, 2.0, 16); }
 
@@ -19,6 +21,11 @@ EngineMetrics::EngineMetrics(obs::Registry& r, const std::string& model)
       num_paused(r.AddGauge({"sglang:num_paused_reqs",
                              "Requests held while generation is paused",
                              {{"model_name", model}}})),
+      utilization(r.AddGauge({"sglang:utilization",
+                              "Running requests as a share of those that may run",
+                              {{"model_name", model}}})),
+      page_size(r.AddGauge({"sglang:page_size", "Tokens of a KV page", {{"model_name", model}}})),
+      num_pages(r.AddGauge({"sglang:num_pages", "Pages of the KV pool", {{"model_name", model}}})),
       token_usage(r.AddGauge({"sglang:token_usage",
                               "Share of the KV pool held by running requests",
                               {{"model_name", model}}})),
@@ -58,6 +65,19 @@ EngineMetrics::EngineMetrics(obs::Registry& r, const std::string& model)
                                        {{"model_name", model}}})),
       evicted_tokens(r.AddCounter(
           {"sglang:evicted_tokens_total", "Cached tokens evicted", {{"model_name", model}}})),
+      structured_requests(r.AddCounter(
+          {"sglang:num_so_requests_total", "Requests under a grammar", {{"model_name", model}}})),
+      prompt_length(r.AddHistogram(
+          {"sglang:prompt_tokens_histogram", "Prompt tokens of a request", {{"model_name", model}}},
+          LengthBounds())),
+      uncached_prompt_length(r.AddHistogram({"sglang:uncached_prompt_tokens_histogram",
+                                             "Prompt tokens of a request that were computed",
+                                             {{"model_name", model}}},
+                                            LengthBounds())),
+      generation_length(r.AddHistogram({"sglang:generation_tokens_histogram",
+                                        "Generated tokens of a request",
+                                        {{"model_name", model}}},
+                                       LengthBounds())),
       queue_time_seconds(r.AddHistogram(
           {"sglang:queue_time_seconds", "Arrival to admission", {{"model_name", model}}},
           RequestBounds())),

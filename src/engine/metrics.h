@@ -16,6 +16,9 @@ struct EngineMetrics {
   obs::Gauge& num_running;
   obs::Gauge& num_waiting;
   obs::Gauge& num_paused;
+  obs::Gauge& utilization;       // running requests ÷ slots
+  obs::Gauge& page_size;         // tokens
+  obs::Gauge& num_pages;         // of the pool
   obs::Gauge& token_usage;       // used ÷ all tokens of the pool; cached tokens are not used
   obs::Gauge& used_tokens;       // held by running sequences
   obs::Gauge& evictable_tokens;  // cached, reusable at once
@@ -33,6 +36,11 @@ struct EngineMetrics {
   obs::Counter& retracted_requests;
   obs::Counter& evicted_tokens;
 
+  obs::Counter& structured_requests;  // under a grammar
+
+  obs::Histogram& prompt_length;           // tokens, of requests that began to generate
+  obs::Histogram& uncached_prompt_length;  // tokens of them that were computed
+  obs::Histogram& generation_length;       // tokens, of requests that finished
   obs::Histogram& queue_time_seconds;
   obs::Histogram& time_to_first_token_seconds;
   obs::Histogram& inter_token_latency_seconds;
