@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks deploy/ offline: renders and lints the chart with Helm's library, and holds every object
-against the Kubernetes schemas.
+against the Kubernetes schemas; holds the dashboard against the metrics that the source registers.
 
     python3 -m venv V && V/bin/pip install helm-python-sdk==0.2.2 kubernetes-validate==1.37.0
     HAYATE_BINARY=build/hayate V/bin/python tools/check_deploy.py
@@ -12,6 +12,7 @@ templates are checked, of the latter the form alone. Exit 1 with one line a prob
 
 import contextlib
 import functools
+import json
 import os
 import re
 import subprocess
@@ -157,12 +158,32 @@ def check_compose(path: Path) -> None:
             problems.append(f"{path.name}: {argument} names no service")
 
 
+def check_dashboard(path: Path) -> None:
+    """Every metric that a panel asks for is one that the source registers; panels do not overlap."""
+    source = ROOT.parent / "src"
+    text = "".join(file.read_text() for file in source.glob("*/*.cc"))
+    registered = set(re.findall(r'"((?:sglang|hayate):[a-z0-9_]+)"', text))
+    dashboard = json.loads(path.read_text())
+    taken: set[tuple[int, int]] = set()
+    for panel in dashboard["panels"]:
+        place = panel["gridPos"]
+        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        if cells & taken or place["x"] + place["w"] > 24:
+            problems.append(f"{path.name}: the panel {panel['title']!r} lies on another or outside")
+        taken |= cells
+        for target in panel.get("targets", []):
+            for name in re.findall(r"(?:sglang|hayate):[a-z0-9_]+", target["expr"]):
+                if name not in registered and name.removesuffix("_bucket") not in registered:
+                    problems.append(f"{path.name}: {panel['title']!r} asks for {name}, which nothing registers")
+
+
 def main() -> int:
     check_chart(ROOT / "helm" / "hayate")
     for path in sorted((ROOT / "kubernetes").glob("*.yaml")):
         for found in yaml.safe_load_all(path.read_text(encoding="utf-8")):
             check_object(path.name, found)
     check_compose(ROOT / "compose.yaml")
+    check_dashboard(ROOT / "grafana" / "hayate.json")
     for problem in problems:
         print(problem)
     print(f"check_deploy: {len(problems)} problems")
