@@ -40,6 +40,7 @@ class ExchangeTable {
   // 24 hexadecimal digits, new each time: an id for an answer whose client named none.
   std::string MakeId();
   uint64_t MakeSeed() { return rng_.NextU64(); }
+  Rng& rng() { return rng_; }
 
   // Any thread: runs `task` on the table's thread, or drops it there once the server stops. Never
   // refused: the bound is that of the pool whose tasks call it.

@@ -103,16 +103,15 @@ class GenerateFormatter final : public Formatter {
     json.BeginArray();
     for (const TokenLogprob& entry : choice.logprobs) WriteTuple(json, entry.logprob, entry.token);
     json.EndArray();
-    if (head_.spec->logprobs.num_top == 0) return;
-    json.Key("input_top_logprobs");
-    json.BeginArray();
-    if (head_.spec->logprobs.prompt_start == 0) json.Null();
-    for (const TokenLogprob& entry : prompt) WriteTop(json, entry);
-    json.EndArray();
-    json.Key("output_top_logprobs");
-    json.BeginArray();
-    for (const TokenLogprob& entry : choice.logprobs) WriteTop(json, entry);
-    json.EndArray();
+    if (head_.spec->logprobs.num_top > 0) {
+      WriteLists(json, "input_top_logprobs", prompt, &TokenLogprob::top, Place::kPrompt);
+      WriteLists(json, "output_top_logprobs", choice.logprobs, &TokenLogprob::top, Place::kOutput);
+    }
+    if (!head_.spec->logprobs.token_ids.empty()) {
+      WriteLists(json, "input_token_ids_logprobs", prompt, &TokenLogprob::asked, Place::kPrompt);
+      WriteLists(json, "output_token_ids_logprobs", choice.logprobs, &TokenLogprob::asked,
+                 Place::kOutput);
+    }
   }
 
   // [logprob, token id, text or null].
@@ -124,9 +123,18 @@ class GenerateFormatter final : public Formatter {
     json.EndArray();
   }
 
-  void WriteTop(JsonWriter& json, const TokenLogprob& entry) {
+  // Of each position a list of tuples; nothing predicts the first token of a prompt.
+  enum class Place { kPrompt, kOutput };
+  void WriteLists(JsonWriter& json, std::string_view name, const std::vector<TokenLogprob>& entries,
+                  std::vector<std::pair<TokenId, float>> TokenLogprob::*list, Place place) {
+    json.Key(name);
     json.BeginArray();
-    for (const auto& [token, logprob] : entry.top) WriteTuple(json, logprob, token);
+    if (place == Place::kPrompt && head_.spec->logprobs.prompt_start == 0) json.Null();
+    for (const TokenLogprob& entry : entries) {
+      json.BeginArray();
+      for (const auto& [token, logprob] : entry.*list) WriteTuple(json, logprob, token);
+      json.EndArray();
+    }
     json.EndArray();
   }
 

@@ -40,6 +40,8 @@ GenerationExchange::GenerationExchange(Parts parts, std::string id, http::Respon
 }
 
 GenerationExchange::~GenerationExchange() {
+  Note();
+  if (parts_.spec->session && !turn_ended_) parts_.sessions->Drop(*parts_.spec->session, id_);
   CancelRest();
   if (names_claimed_) parts_.live->Release(names_);
 }
@@ -58,6 +60,10 @@ bool GenerationExchange::ClaimNames() {
 }
 
 void GenerationExchange::MakeChoices() {
+  if (parts_.record != nullptr) {
+    parts_.record->generates = true;
+    parts_.record->prepared_ns = SteadyClock().NowNs();
+  }
   const auto n = static_cast<size_t>(parts_.spec->n);
   choices_.reserve(prompts_.size() * n);
   for (size_t p = 0; p < prompts_.size(); ++p) {
@@ -135,13 +141,20 @@ bool GenerationExchange::EndsWithError(const ChoiceDelta& delta) const {
 void GenerationExchange::OnEvent(size_t index, TokenEvent& event) {
   Choice& choice = choices_[index];
   if (over_ || choice.ended()) return;
+  if (parts_.record != nullptr && parts_.record->first_token_ns == 0 && !event.tokens.empty()) {
+    parts_.record->first_token_ns = SteadyClock().NowNs();
+  }
   ChoiceDelta delta = choice.Push(event);
+  if (parts_.spec->session) {
+    turn_output_.insert(turn_output_.end(), delta.tokens.begin(), delta.tokens.end());
+  }
   if (EndsWithError(delta)) {
     CancelRest();
     Fail(delta.end->status);
     return;
   }
   const bool ended = delta.end.has_value();
+  if (ended) EndTurn();
   // A stop string is found here, after the engine went on: it must not go on.
   if (ended && !event.finish) parts_.client->Complete(requests_[index]);
   if (!parts_.spec->stream) {
@@ -162,6 +175,7 @@ bool GenerationExchange::Flush() {
   const bool complete = num_ended_ == choices_.size();
   if (!parts_.spec->stream) {
     if (!complete) return false;
+    Note();
     const std::string body = formatter_->Render(ShownViews(), CountUsage());
     if (!detached_) SendJson(writer_, body);
     over_ = true;
@@ -171,9 +185,25 @@ bool GenerationExchange::Flush() {
   if (!out_.empty()) writer_.Write(out_);
   out_.clear();
   if (!complete) return false;
+  Note();
   writer_.End();
   over_ = true;
   return true;
+}
+
+void GenerationExchange::Note() {
+  if (parts_.record == nullptr || choices_.empty()) return;
+  const Usage usage = CountUsage();
+  parts_.record->prompt_tokens = usage.prompt_tokens;
+  parts_.record->completion_tokens = usage.completion_tokens;
+  parts_.record->cached_tokens = usage.cached_tokens;
+}
+
+void GenerationExchange::EndTurn() {
+  if (!parts_.spec->session) return;
+  turn_ended_ = true;
+  parts_.sessions->Finish(*parts_.spec->session, id_, prompts_.front().ids,
+                          std::move(turn_output_));
 }
 
 Usage GenerationExchange::CountUsage() const {

@@ -11,6 +11,8 @@
 #include "api/formatter.h"
 #include "api/live_requests.h"
 #include "api/prepare.h"
+#include "api/request_log.h"
+#include "api/session_table.h"
 #include "base/rng.h"
 #include "core/token_event.h"
 #include "engine/client.h"
@@ -21,6 +23,8 @@ namespace hayate::api {
 class GenerationExchange {
  public:
   struct Parts {
+    std::shared_ptr<RequestRecord> record;  // for the logs; null: nobody asks
+    SessionTable* sessions;
     std::shared_ptr<const GenerationSpec> spec;
     const ServedModel* model;
     engine::Client* client;
@@ -76,6 +80,10 @@ class GenerationExchange {
   // The choices of a whole answer: all, or the best of each prompt.
   std::vector<ChoiceView> ShownViews();
   void CancelRest();
+  // What the logs say of it, before the answer goes out.
+  void Note();
+  // The session's turn is over: it may be gone on from.
+  void EndTurn();
 
   Parts parts_;
   std::string id_;
@@ -87,6 +95,8 @@ class GenerationExchange {
   std::vector<Choice> choices_;                              // prompt p's choice c at p × n + c
   std::vector<RequestId> requests_;                          // submitted, by choice
   size_t num_ended_ = 0;
+  std::vector<TokenId> turn_output_;  // of a session's turn
+  bool turn_ended_ = false;
   bool names_claimed_ = false;
   bool streaming_ = false;  // the head is out
   bool over_ = false;

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "api/session_table.h"
 #include "api/tool_use.h"
 #include "core/sampling_params.h"
 #include "grammar/grammar_source.h"
@@ -72,9 +73,12 @@ struct GenerationSpec {
   bool return_text_in_logprobs = false;
 
   bool stream = false;
-  bool include_usage = false;            // a last event with the counts
-  bool continuous_usage = false;         // counts in every event
-  std::string model;                     // as the client wrote it
+  bool include_usage = false;     // a last event with the counts
+  bool continuous_usage = false;  // counts in every event
+  std::string model;              // as the client wrote it
+  // A turn of a session: one prompt, one choice, after the tokens that the session holds.
+  std::optional<SessionTurn> session;
+  std::vector<TokenId> session_prefix;
   std::vector<std::string> request_ids;  // rid; empty: made up
   std::string cache_namespace;
   int32_t priority = 0;

@@ -1,4 +1,4 @@
-// Service: health, models, server facts, metrics, cache and abort.
+// Service: health, models, server facts, metrics.
 
 #include <simdjson.h>
 
@@ -92,32 +92,6 @@ void Service::Metrics(http::Request&, http::ResponseWriter writer) {
                                     "metrics are off; start the server with --enable-metrics"));
   }
   writer.Send({.content_type = obs::Registry::kContentType}, registry_.RenderText());
-}
-
-void Service::FlushCache(http::Request& request, http::ResponseWriter writer) {
-  // The engine answers within a step; the future is waited for off the http threads.
-  AnswerFromTextPool(request, std::move(writer), "text/plain", [this]() -> Result<std::string> {
-    RETURN_IF_ERROR(client_.FlushCache().get());
-    return std::string("Cache flushed.\n");
-  });
-}
-
-void Service::AbortRequest(http::Request& request, http::ResponseWriter writer) {
-  simdjson::dom::parser parser;
-  auto body = ParseBody(parser, request.body);
-  if (!body.ok()) return SendError(writer, body.status());
-  FieldReader fields(*body);
-  const auto rid = fields.String("rid");
-  const bool all = fields.Bool("abort_all").value_or(false);
-  if (!fields.status().ok()) return SendError(writer, fields.status());
-  if (all) {
-    client_.CancelAll();
-  } else if (rid) {
-    for (const RequestId id : live_.Find(std::string(*rid))) client_.Cancel(id);
-  } else {
-    return SendError(writer, InvalidField("rid", "name a request, or set abort_all"));
-  }
-  writer.Send({.status = 200}, "");
 }
 
 }  // namespace hayate::api

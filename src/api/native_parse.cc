@@ -60,6 +60,38 @@ void ReadSamplingParams(FieldReader& outer, const ServedModel& model, Generation
   spec.n = spec.per_prompt[0].n;
 }
 
+// session_params: {"id", "rid", "offset", "replace", "drop_previous_output"}.
+void ReadSession(FieldReader& outer, GenerationSpec& spec) {
+  const auto object = outer.Object("session_params");
+  if (!object) return;
+  FieldReader fields(*object, "session_params.");
+  SessionTurn turn;
+  const auto id = fields.String("id");
+  turn.session = id.value_or("");
+  if (const auto parent = fields.String("rid"); parent && !parent->empty()) turn.parent = *parent;
+  turn.offset = fields.Int("offset", 0, std::numeric_limits<int32_t>::max()).value_or(0);
+  turn.replace = fields.Bool("replace").value_or(false);
+  turn.drop_previous_output = fields.Bool("drop_previous_output").value_or(false);
+  outer.Fail(fields.status());
+  if (!id) return outer.Fail("session_params.id", "is missing");
+  spec.session = std::move(turn);
+}
+
+// What a trainer may ask for and this server does not give is told, not left out.
+void RefuseUnsupported(FieldReader& fields) {
+  for (const char* name : {"return_hidden_states", "return_routed_experts", "return_entropy",
+                           "return_sampling_mask", "return_bytes", "background"}) {
+    if (fields.Bool(name).value_or(false)) fields.Fail(name, "is not supported here");
+  }
+  for (const char* name : {"input_embeds", "image_data", "video_data", "audio_data", "lora_path",
+                           "custom_logit_processor"}) {
+    if (fields.Any(name)) fields.Fail(name, "is not supported here");
+  }
+  for (const char* name : {"log_metrics", "no_logs", "return_prompt_token_ids"}) {
+    fields.Ignore(name);
+  }
+}
+
 Status ReadPrompts(FieldReader& fields, const ServedModel& model, GenerationSpec& spec) {
   const auto text = fields.Any("text");
   const auto ids = fields.Any("input_ids");
@@ -118,13 +150,23 @@ Result<GenerationSpec> ParseGenerateRequest(simdjson::dom::object body, const Se
     spec.logprobs.prompt_start = static_cast<int32_t>(start.value_or(-1));
     spec.logprobs.num_top = static_cast<int32_t>(top.value_or(0));
   }
+  const std::vector<TokenId> asked = fields.TokenIds("token_ids_logprob", model.vocab_size);
+  if (asked.size() > LogprobParams::kMaxTokenIds) {
+    fields.Fail("token_ids_logprob", "holds more than 64 ids");
+  }
+  if (spec.logprobs.enabled) spec.logprobs.token_ids = asked;
   spec.return_text_in_logprobs = fields.Bool("return_text_in_logprobs").value_or(false);
   spec.request_ids = ReadRequestIds(fields, GenerationSpec::kMaxPrompts);
   if (const auto key = fields.String("extra_key")) spec.cache_namespace = *key;
   spec.priority = static_cast<int32_t>(fields.Int("priority", -1'000'000, 1'000'000).value_or(0));
   spec.deadline_ms = fields.Int("deadline_ms", 1, GenerationSpec::kMaxDeadlineMs);
+  ReadSession(fields, spec);
+  RefuseUnsupported(fields);
   RETURN_IF_ERROR(fields.status());
   RETURN_IF_ERROR(ReadPrompts(fields, model, spec));
+  if (spec.session && (spec.prompts.size() != 1 || spec.batched || spec.n != 1)) {
+    return InvalidField("session_params", "a turn is one prompt with one answer");
+  }
   if (!spec.per_prompt.empty() && spec.per_prompt.size() != spec.prompts.size()) {
     return InvalidField("sampling_params", "holds {} objects for {} prompts",
                         spec.per_prompt.size(), spec.prompts.size());

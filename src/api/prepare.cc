@@ -53,6 +53,15 @@ Result<PreparedPrompt> EncodePrompt(const PromptSource& source, const Generation
   return prompt;
 }
 
+// The turn's own tokens go on from the session's: they do not begin a text.
+void PrependSession(const GenerationSpec& spec, const ServedModel& model,
+                    std::vector<TokenId>& ids) {
+  const std::vector<TokenId>& prefix = spec.session_prefix;
+  if (prefix.empty()) return;
+  if (!ids.empty() && ids.front() == model.tokenizer->bos_id()) ids.erase(ids.begin());
+  ids.insert(ids.begin(), prefix.begin(), prefix.end());
+}
+
 }  // namespace
 
 Result<std::vector<TokenId>> EncodeConversation(const text::ChatInput& input,
@@ -71,6 +80,7 @@ Result<PreparedGeneration> Prepare(const GenerationSpec& spec, const ServedModel
       return Status(encoded.status()).WithParam(field);
     }
     ASSIGN_OR_RETURN(PreparedPrompt prompt, std::move(encoded));
+    if (spec.session) PrependSession(spec, model, prompt.ids);
     if (prompt.ids.empty()) return InvalidField(field, "holds no token");
     const auto length = static_cast<int64_t>(prompt.ids.size());
     const int64_t room = model.max_context - length;

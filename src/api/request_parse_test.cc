@@ -99,6 +99,52 @@ TEST_F(RequestParse, UnknownFieldsAreListedAndKnownOnesAreNot) {
   EXPECT_EQ(unknown_, std::vector<std::string>({"odd"}));
 }
 
+TEST_F(RequestParse, ATurnOfASessionIsOnePrompt) {
+  const auto turn =
+      Generate(R"({"text":"a","session_params":{"id":"s","rid":"r","offset":3,"replace":true}})");
+  ASSERT_TRUE(turn.ok()) << turn.status().ToString();
+  EXPECT_EQ(turn->session->session, "s");
+  EXPECT_EQ(turn->session->parent, "r");
+  EXPECT_EQ(turn->session->offset, 3);
+  EXPECT_TRUE(turn->session->replace);
+  EXPECT_FALSE(Generate(R"({"text":"a","session_params":{"id":"s","rid":""}})")->session->parent);
+  const struct {
+    const char* json;
+    const char* param;
+  } cases[] = {
+      {R"({"text":"a","session_params":{}})", "session_params.id"},
+      {R"({"text":"a","session_params":{"id":1}})", "session_params.id"},
+      {R"({"text":"a","session_params":{"id":"s","offset":-1}})", "session_params.offset"},
+      {R"({"text":["a"],"session_params":{"id":"s"}})", "session_params"},
+      {R"({"text":"a","session_params":{"id":"s"},"sampling_params":{"n":2}})", "session_params"},
+  };
+  for (const auto& c : cases) EXPECT_EQ(Generate(c.json).status().param(), c.param) << c.json;
+}
+
+TEST_F(RequestParse, WhatIsNotGivenIsRefusedByName) {
+  for (const std::string name :
+       {"return_hidden_states", "return_routed_experts", "return_entropy", "background"}) {
+    EXPECT_TRUE(Generate(R"({"text":"a",")" + name + R"(":false})").ok()) << name;
+    EXPECT_EQ(Generate(R"({"text":"a",")" + name + R"(":true})").status().param(), name);
+  }
+  EXPECT_EQ(Generate(R"({"text":"a","lora_path":"x"})").status().param(), "lora_path");
+  EXPECT_TRUE(Generate(R"({"text":"a","lora_path":null})").ok());
+}
+
+TEST_F(RequestParse, TokensAskedForByIdAreBounded) {
+  const auto asked = Generate(R"({"text":"a","return_logprob":true,"token_ids_logprob":[3,1]})");
+  EXPECT_EQ(asked->logprobs.token_ids, (std::vector<TokenId>{3, 1}));
+  EXPECT_TRUE(Generate(R"({"text":"a","token_ids_logprob":[3]})")->logprobs.token_ids.empty());
+  std::string many = "0";
+  for (int i = 0; i < 64; ++i) many += ",0";
+  for (const std::string& ids : {many, std::string("-1"), std::string("1000000")}) {
+    EXPECT_EQ(Generate(R"({"text":"a","return_logprob":true,"token_ids_logprob":[)" + ids + "]}")
+                  .status()
+                  .param(),
+              "token_ids_logprob");
+  }
+}
+
 TEST_F(RequestParse, NamesOfABatchAreTheirOwnOrNumbered) {
   EXPECT_FALSE(Generate(R"({"text":"a","rid":"r"})")->HasNamePerPrompt());
   EXPECT_EQ(Generate(R"({"text":["a","b"],"rid":"r"})")->NameOfPrompt(1), "r_1");

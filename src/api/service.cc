@@ -35,16 +35,6 @@ std::string LoggedNames(const std::vector<std::string>& fields) {
   return names;
 }
 
-// Compares without leaking where the first difference is.
-bool EqualConstantTime(std::string_view a, std::string_view b) {
-  unsigned difference = a.size() == b.size() ? 0 : 1;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference |= static_cast<unsigned char>(a[i]) ^
-                  static_cast<unsigned char>(b.empty() ? 0 : b[i % b.size()]);
-  }
-  return difference == 0;
-}
-
 std::string_view IdPrefix(Dialect dialect) {
   switch (dialect) {
     case Dialect::kChat:
@@ -86,15 +76,20 @@ Status CheckGrammarUse(const GenerationSpec& spec, const ServedModel& model) {
 
 }  // namespace
 
-Service::Service(ServiceOptions options, ServedModel model, engine::Client& client,
-                 obs::Registry& registry, std::vector<ExchangeTable*> tables)
+Service::Service(ServiceOptions options, Parts parts)
     : options_(std::move(options)),
-      model_(std::move(model)),
-      client_(client),
-      registry_(registry),
-      tables_(std::move(tables)),
+      model_(std::move(parts.model)),
+      client_(*parts.client),
+      registry_(*parts.registry),
+      step_log_(*parts.step_log),
+      tables_(std::move(parts.tables)),
+      access_(std::move(parts.access)),
+      read_weights_(std::move(parts.read_weights)),
+      log_(std::move(parts.log), registry_),
       responses_({}),
-      openapi_(RenderOpenApi()) {
+      openapi_(RenderOpenApi()),
+      sessions_({}, *parts.clock, tables_.front()->MakeSeed()),
+      max_queued_(options_.max_queued_requests) {
   text_pool_.emplace("text", options_.num_text_threads, options_.max_text_tasks);
 }
 
@@ -102,34 +97,52 @@ Service::~Service() = default;
 
 const std::vector<Service::RouteEntry>& Service::Routes() {
   static const std::vector<RouteEntry> kRoutes = {
-      {"POST", "/v1/chat/completions", &Service::ChatCompletions, false},
-      {"POST", "/v1/completions", &Service::Completions, false},
-      {"POST", "/generate", &Service::Generate, false},
-      {"PUT", "/generate", &Service::Generate, false},
-      {"POST", "/v1/responses", &Service::Responses, false},
-      {"GET", "/v1/responses/{id}", &Service::RetrieveResponse, false},
-      {"DELETE", "/v1/responses/{id}", &Service::DeleteResponse, false},
-      {"POST", "/v1/responses/{id}/cancel", &Service::CancelResponse, false},
-      {"GET", "/v1/responses/{id}/input_items", &Service::ListResponseInput, false},
-      {"POST", "/v1/messages", &Service::Messages, false},
-      {"POST", "/v1/messages/count_tokens", &Service::CountTokens, false},
-      {"GET", "/v1/models", &Service::Models, false},
-      {"GET", "/v1/models/{path}", &Service::Models, false},
-      {"GET", "/health", &Service::Health, true},
-      {"GET", "/health_generate", &Service::HealthGenerate, true},
-      {"GET", "/get_model_info", &Service::ModelInfo, false},
-      {"GET", "/model_info", &Service::ModelInfo, false},
-      {"GET", "/get_server_info", &Service::ServerInfo, false},
-      {"GET", "/server_info", &Service::ServerInfo, false},
-      {"GET", "/metrics", &Service::Metrics, true},
-      {"GET", "/flush_cache", &Service::FlushCache, false},
-      {"POST", "/flush_cache", &Service::FlushCache, false},
-      {"POST", "/abort_request", &Service::AbortRequest, false},
-      {"POST", "/tokenize", &Service::Tokenize, false},
-      {"POST", "/v1/tokenize", &Service::Tokenize, false},
-      {"POST", "/detokenize", &Service::Detokenize, false},
-      {"POST", "/v1/detokenize", &Service::Detokenize, false},
-      {"GET", "/openapi.json", &Service::OpenApi, true},
+      {"POST", "/v1/chat/completions", &Service::ChatCompletions},
+      {"POST", "/v1/completions", &Service::Completions},
+      {"POST", "/generate", &Service::Generate},
+      {"PUT", "/generate", &Service::Generate},
+      {"POST", "/v1/responses", &Service::Responses},
+      {"GET", "/v1/responses/{id}", &Service::RetrieveResponse},
+      {"DELETE", "/v1/responses/{id}", &Service::DeleteResponse},
+      {"POST", "/v1/responses/{id}/cancel", &Service::CancelResponse},
+      {"GET", "/v1/responses/{id}/input_items", &Service::ListResponseInput},
+      {"POST", "/v1/messages", &Service::Messages},
+      {"POST", "/v1/messages/count_tokens", &Service::CountTokens},
+      {"GET", "/v1/models", &Service::Models},
+      {"GET", "/v1/models/{path}", &Service::Models},
+      {"GET", "/health", &Service::Health, Access::kOpen},
+      {"GET", "/health_generate", &Service::HealthGenerate, Access::kOpen},
+      {"GET", "/get_model_info", &Service::ModelInfo},
+      {"GET", "/model_info", &Service::ModelInfo},
+      {"GET", "/get_server_info", &Service::ServerInfo},
+      {"GET", "/server_info", &Service::ServerInfo},
+      {"GET", "/metrics", &Service::Metrics, Access::kOpen},
+      {"GET", "/v1/loads", &Service::Loads},
+      {"GET", "/get_loads", &Service::Loads},
+      {"GET", "/get_load", &Service::LoadOfOld},
+      {"POST", "/tokenize", &Service::Tokenize},
+      {"POST", "/v1/tokenize", &Service::Tokenize},
+      {"POST", "/detokenize", &Service::Detokenize},
+      {"POST", "/v1/detokenize", &Service::Detokenize},
+      {"POST", "/open_session", &Service::OpenSession},
+      {"GET", "/open_session", &Service::OpenSession},
+      {"POST", "/close_session", &Service::CloseSession},
+      {"GET", "/close_session", &Service::CloseSession},
+      {"GET", "/flush_cache", &Service::FlushCache, Access::kAdminIfKeyed},
+      {"POST", "/flush_cache", &Service::FlushCache, Access::kAdminIfKeyed},
+      {"POST", "/abort_request", &Service::AbortRequest},
+      {"POST", "/pause_generation", &Service::PauseGeneration, Access::kAdmin},
+      {"POST", "/continue_generation", &Service::ContinueGeneration, Access::kAdmin},
+      {"POST", "/set_internal_state", &Service::SetInternalState, Access::kAdmin},
+      {"GET", "/get_weights_by_name", &Service::GetWeightsByName, Access::kAdmin},
+      {"POST", "/get_weights_by_name", &Service::GetWeightsByName, Access::kAdmin},
+      {"POST", "/update_weights_from_disk", &Service::UpdateWeightsFromDisk, Access::kAdmin},
+      {"GET", "/trace", &Service::Trace, Access::kAdmin},
+      {"GET", "/start_profile", &Service::StartProfile, Access::kAdmin},
+      {"POST", "/start_profile", &Service::StartProfile, Access::kAdmin},
+      {"GET", "/stop_profile", &Service::StopProfile, Access::kAdmin},
+      {"POST", "/stop_profile", &Service::StopProfile, Access::kAdmin},
+      {"GET", "/openapi.json", &Service::OpenApi, Access::kOpen},
   };
   return kRoutes;
 }
@@ -137,37 +150,42 @@ const std::vector<Service::RouteEntry>& Service::Routes() {
 std::string Service::RenderOpenApi() {
   std::vector<OpenApiRoute> routes;
   for (const RouteEntry& entry : Routes()) {
-    routes.push_back({entry.method, entry.path, !entry.open});
+    routes.push_back({entry.method, entry.path, entry.access != Access::kOpen});
   }
   return OpenApiDocument(routes);
 }
 
 void Service::OpenApi(http::Request&, http::ResponseWriter writer) { SendJson(writer, openapi_); }
 
-void Service::Handle(http::Request& request, http::ResponseWriter writer) {
-  const std::string_view method = request.method == "HEAD" ? "GET" : request.method;
+const Service::RouteEntry* Service::FindRoute(std::string_view method, std::string_view path) {
+  if (method == "HEAD") method = "GET";
   for (const RouteEntry& entry : Routes()) {
-    if (entry.method != method || !MatchesPath(entry.path, request.path)) continue;
-    if (!entry.open && !Authorised(request)) {
-      SendError(writer,
-                Status(ErrorCode::kUnauthenticated,
-                       "the API key is missing or wrong; send Authorization: Bearer KEY"),
-                ErrorShapeOf(request.path));
-      return;
-    }
-    (this->*entry.route)(request, std::move(writer));
-    return;
+    if (entry.method == method && MatchesPath(entry.path, path)) return &entry;
   }
-  RefuseRoute(request, writer);
+  return nullptr;
 }
 
-bool Service::Authorised(const http::Request& request) const {
-  if (options_.api_key.empty()) return true;
-  const auto header = request.headers.Find("Authorization");
-  constexpr std::string_view kBearer = "Bearer ";
-  return header && header->size() > kBearer.size() &&
-         http::EqualsIgnoreCase(header->substr(0, kBearer.size()), kBearer) &&
-         EqualConstantTime(header->substr(kBearer.size()), options_.api_key);
+void Service::Handle(http::Request& request, http::ResponseWriter writer) {
+  ExchangeTable& table = *tables_[static_cast<size_t>(request.thread.index())];
+  const std::shared_ptr<RequestRecord> record = log_.Begin(request, table.rng());
+  request.context = record;
+  writer.AddField("X-Request-Id", record->request_id);
+  writer.OnFinish([this, record](const http::Answered& answered) {
+    record->use = KeyUse();
+    log_.End(*record, answered);
+  });
+  if (AnswerPreflight(options_.cross_origin, request, writer)) return;
+  Answer(request, std::move(writer), *record);
+}
+
+void Service::Answer(http::Request& request, http::ResponseWriter writer, RequestRecord& record) {
+  const RouteEntry* entry = FindRoute(request.method, request.path);
+  if (entry == nullptr) return RefuseRoute(request, writer);
+  auto caller = access_->Admit(request, entry->access);
+  if (!caller.ok()) return SendError(writer, caller.status(), ErrorShapeOf(request.path));
+  record.key_id = std::move(caller->key_id);
+  record.use = std::move(caller->use);
+  (this->*entry->route)(request, std::move(writer));
 }
 
 void Service::RefuseRoute(const http::Request& request, http::ResponseWriter& writer) const {
@@ -287,14 +305,14 @@ Status Service::CheckStart(const GenerationSpec& spec) const {
   if (client_.failed()) return Status(ErrorCode::kUnavailable, "the device has failed");
   RETURN_IF_ERROR(CheckGrammarUse(spec, model_));
   const auto choices = static_cast<int64_t>(spec.prompts.size()) * spec.n;
-  if (choices > options_.max_queued_requests) {
-    return InvalidField("n", "asks for {} answers, at most {} may wait", choices,
-                        options_.max_queued_requests);
+  const int32_t max_queued = max_queued_.load(std::memory_order_relaxed);
+  if (choices > max_queued) {
+    return InvalidField("n", "asks for {} answers, at most {} may wait", choices, max_queued);
   }
   const engine::EngineLoad load = client_.load();
-  if (load.num_waiting + choices > options_.max_queued_requests + load.num_free_slots) {
+  if (load.num_waiting + choices > max_queued + load.num_free_slots) {
     return Error(ErrorCode::kResourceExhausted, "the queue of {} requests is full; try again later",
-                 options_.max_queued_requests);
+                 max_queued);
   }
   return OkStatus();
 }
@@ -307,23 +325,28 @@ void Service::StartGeneration(GenerationSpec parsed, const std::vector<std::stri
   if (const Status status = CheckStart(parsed); !status.ok()) {
     return SendError(writer, status, ErrorShapeOf(request.path));
   }
-  const auto spec = std::make_shared<const GenerationSpec>(std::move(parsed));
   const int index = request.thread.index();
   ExchangeTable& table = *tables_[static_cast<size_t>(index)];
-  std::string id = spec->request_ids.size() == 1
-                       ? spec->request_ids.front()
-                       : std::string(IdPrefix(spec->dialect)) + table.MakeId();
+  std::string id = parsed.request_ids.size() == 1
+                       ? parsed.request_ids.front()
+                       : std::string(IdPrefix(parsed.dialect)) + table.MakeId();
+  if (parsed.session) {
+    auto prefix = sessions_.Begin(*parsed.session, id);
+    if (!prefix.ok()) return SendError(writer, prefix.status(), ErrorShapeOf(request.path));
+    parsed.session_prefix = *std::move(prefix);
+  }
+  const auto spec = std::make_shared<const GenerationSpec>(std::move(parsed));
   const int64_t created = UnixSeconds();
-  const uint64_t key = table.Add(
-      std::make_unique<GenerationExchange>(GenerationExchange::Parts{.spec = spec,
-                                                                     .model = &model_,
-                                                                     .client = &client_,
-                                                                     .live = &live_,
-                                                                     .responses = &responses_,
-                                                                     .outbox = index,
-                                                                     .created = created,
-                                                                     .call_seed = table.MakeSeed()},
-                                           id, std::move(writer)));
+  const uint64_t key = table.Add(std::make_unique<GenerationExchange>(
+      GenerationExchange::Parts{.record = std::static_pointer_cast<RequestRecord>(request.context),
+                                .sessions = &sessions_,
+                                .spec = spec,
+                                .model = &model_,
+                                .client = &client_,
+                                .live = &live_,
+                                .outbox = index,
+                                .call_seed = table.MakeSeed()},
+      std::move(id), std::move(writer)));
   const bool background = spec->response && spec->response->background;
   if (background && !StartBackground(*spec, id, created, key, table)) return;
   const bool queued =

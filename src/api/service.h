@@ -10,19 +10,25 @@
 #include <string_view>
 #include <vector>
 
+#include "api/access_control.h"
+#include "api/cross_origin.h"
 #include "api/exchange_table.h"
 #include "api/live_requests.h"
+#include "api/request_log.h"
 #include "api/response_store.h"
 #include "api/served_model.h"
+#include "api/session_table.h"
+#include "api/step_profile.h"
 #include "base/thread_pool.h"
 #include "engine/client.h"
 #include "http/server.h"
 #include "obs/metrics.h"
+#include "obs/step_log.h"
 
 namespace hayate::api {
 
 struct ServiceOptions {
-  std::string api_key;  // empty: anybody may call
+  CrossOriginOptions cross_origin;
   bool enable_metrics = false;
   int32_t max_queued_requests = 1024;
   int num_text_threads = 1;
@@ -31,9 +37,20 @@ struct ServiceOptions {
 
 class Service {
  public:
-  // One exchange table per http thread. Client, registry and threads outlive the service.
-  Service(ServiceOptions options, ServedModel model, engine::Client& client,
-          obs::Registry& registry, std::vector<ExchangeTable*> tables);
+  // What it works with; everything that is pointed to outlives the service.
+  struct Parts {
+    ServedModel model;
+    engine::Client* client;
+    obs::Registry* registry;
+    const obs::StepLog* step_log;
+    const Clock* clock;
+    std::vector<ExchangeTable*> tables;  // one per http thread
+    std::unique_ptr<AccessControl> access;
+    RequestLog::Options log;
+    // The first rows of a tensor as JSON; may block.
+    std::function<Result<std::string>(const std::string& name, int64_t max_rows)> read_weights;
+  };
+  Service(ServiceOptions options, Parts parts);
   ~Service();
   // Waits for the text pool and the grammar compiler; their results no longer reach a client. The
   // server must have stopped calling Handle, and the engine must have stopped; the exchange tables
@@ -45,6 +62,9 @@ class Service {
 
   void Handle(http::Request& request, http::ResponseWriter writer);
 
+  // Any thread: reads the file of keys again.
+  Status ReloadKeys() { return access_->Reload(); }
+
   // From here on /health says 503: load balancers look elsewhere.
   void BeginDraining() { draining_.store(true, std::memory_order_relaxed); }
 
@@ -54,14 +74,16 @@ class Service {
     std::string_view method;
     std::string_view path;  // may hold "{id}", one segment; or end with "{path}", the rest
     Route route;
-    bool open;  // answers without a key
+    Access access = Access::kClient;
   };
   static const std::vector<RouteEntry>& Routes();
   static std::string RenderOpenApi();
 
   // Stands for the key that came with the request.
   static uint64_t OwnerOf(const http::Request& request);
-  bool Authorised(const http::Request& request) const;
+  // The route of a request, or null.
+  static const RouteEntry* FindRoute(std::string_view method, std::string_view path);
+  void Answer(http::Request& request, http::ResponseWriter writer, RequestRecord& record);
   bool KnowsModel(std::string_view name) const;
   // Answers 404 or 405.
   void RefuseRoute(const http::Request& request, http::ResponseWriter& writer) const;
@@ -90,7 +112,19 @@ class Service {
   void ModelInfo(http::Request& request, http::ResponseWriter writer);
   void ServerInfo(http::Request& request, http::ResponseWriter writer);
   void Metrics(http::Request& request, http::ResponseWriter writer);
+  void Loads(http::Request& request, http::ResponseWriter writer);
+  void LoadOfOld(http::Request& request, http::ResponseWriter writer);
   void FlushCache(http::Request& request, http::ResponseWriter writer);
+  void PauseGeneration(http::Request& request, http::ResponseWriter writer);
+  void ContinueGeneration(http::Request& request, http::ResponseWriter writer);
+  void SetInternalState(http::Request& request, http::ResponseWriter writer);
+  void GetWeightsByName(http::Request& request, http::ResponseWriter writer);
+  void UpdateWeightsFromDisk(http::Request& request, http::ResponseWriter writer);
+  void OpenSession(http::Request& request, http::ResponseWriter writer);
+  void CloseSession(http::Request& request, http::ResponseWriter writer);
+  void Trace(http::Request& request, http::ResponseWriter writer);
+  void StartProfile(http::Request& request, http::ResponseWriter writer);
+  void StopProfile(http::Request& request, http::ResponseWriter writer);
   void AbortRequest(http::Request& request, http::ResponseWriter writer);
   void Tokenize(http::Request& request, http::ResponseWriter writer);
   void Detokenize(http::Request& request, http::ResponseWriter writer);
@@ -105,10 +139,18 @@ class Service {
   ServedModel model_;
   engine::Client& client_;
   obs::Registry& registry_;
+  const obs::StepLog& step_log_;
   std::vector<ExchangeTable*> tables_;  // by IoThread::index()
+  std::unique_ptr<AccessControl> access_;
+  std::function<Result<std::string>(const std::string&, int64_t)> read_weights_;
+  RequestLog log_;
   LiveRequests live_;
   ResponseStore responses_;
-  const std::string openapi_;            // the document
+  const std::string openapi_;  // the document
+  SessionTable sessions_;
+  // Requests that may wait; at most what the engine was started with. A lone number: relaxed.
+  std::atomic<int32_t> max_queued_;
+  StepProfile profile_;
   std::atomic<bool> draining_{false};    // a lone flag: relaxed
   std::optional<ThreadPool> text_pool_;  // last: its tasks use everything above
 };

@@ -24,6 +24,7 @@ void AddGenerate(CLI::App& root, Command& chosen);
 void AddGateway(CLI::App& root, Command& chosen);
 void AddBench(CLI::App& root, Command& chosen);
 void AddInspect(CLI::App& root, Command& chosen);
+void AddTrace(CLI::App& root, Command& chosen);
 void AddVersion(CLI::App& root, Command& chosen);
 
 // Flags that choose and shape the model, in the groups "Model" and "Memory and scheduling".

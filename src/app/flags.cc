@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "app/commands.h"
+#include "app/sglang_flags.h"
 
 namespace hayate::app {
 namespace {
@@ -144,6 +145,7 @@ CLI::Validator NumberBetween(double low, double high) {
 }
 
 std::string SuggestFlag(const CLI::App& command, const std::string& flag) {
+  if (std::string advice = AdviceOnSglangFlag(flag); !advice.empty()) return advice;
   const std::string name = flag.substr(0, flag.find('='));
   std::string best;
   size_t best_distance = std::max<size_t>(2, name.size() / 3) + 1;

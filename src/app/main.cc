@@ -49,6 +49,7 @@ int main(int argc, char** argv) {
   AddGateway(root, chosen);
   AddBench(root, chosen);
   AddInspect(root, chosen);
+  AddTrace(root, chosen);
   AddVersion(root, chosen);
   try {
     root.parse(argc, argv);

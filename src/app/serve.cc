@@ -12,13 +12,14 @@
 #include "api/error_table.h"
 #include "api/exchange_table.h"
 #include "api/service.h"
-#include "app/answer_dialects.h"
 #include "app/chat_template_loading.h"
 #include "app/commands.h"
 #include "app/config_file.h"
 #include "app/engine_stack.h"
 #include "app/load_progress.h"
+#include "app/serve_options.h"
 #include "app/signals.h"
+#include "app/weight_reading.h"
 #include "base/json_writer.h"
 #include "base/log.h"
 #include "http/server.h"
@@ -29,83 +30,6 @@ namespace {
 constexpr std::chrono::seconds kHttpGrace{5};
 // How soon a device failure ends the process; a signal ends the wait at once.
 constexpr std::chrono::milliseconds kSignalPoll{500};
-
-struct ServeOptions {
-  ModelOptions model;
-  std::string host = "127.0.0.1";
-  int port = 30000;  // SGLang's
-  std::string served_model_name;
-  std::string chat_template;
-  DialectOptions dialects;
-  std::string api_key;
-  std::string log_level = "info";
-  bool enable_metrics = false;
-  bool enable_cache_report = false;
-  std::string ssl_certfile;
-  std::string ssl_keyfile;
-  int http_threads = 1;
-  int max_connections = 4096;
-  int drain_seconds = 30;
-};
-
-void AddServeFlags(CLI::App& command, ServeOptions& o) {
-  const char* group = "Server";
-  command.add_option("--host", o.host, "address to listen on")->capture_default_str()->group(group);
-  command.add_option("--port,-p", o.port, "0 takes any free port")
-      ->check(CLI::Range(0, 65535))
-      ->capture_default_str()
-      ->group(group);
-  command.add_option("--served-model-name", o.served_model_name, "name in requests and answers")
-      ->group(group);
-  command.add_option("--chat-template", o.chat_template, "file with a Jinja template")
-      ->check(CLI::ExistingFile)
-      ->group(group);
-  command
-      .add_option("--reasoning-parser", o.dialects.reasoning_parser,
-                  "how the model marks its thinking; auto: by the chat template, none")
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_option("--tool-call-parser", o.dialects.tool_call_parser,
-                  "how the model writes tool calls; auto: by the chat template, none")
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_option("--grammar-backend", o.dialects.grammar_backend,
-                  "compiles schemas and expressions: xgrammar, none")
-      ->check(CLI::IsMember({"xgrammar", "none"}))
-      ->capture_default_str()
-      ->group(group);
-  command.add_option("--api-key", o.api_key, "clients must send it as a bearer token")
-      ->envname("HAYATE_API_KEY")
-      ->group(group);
-  command.add_option("--log-level", o.log_level, "debug, info, warning, error, off")
-      ->capture_default_str()
-      ->group(group);
-  command.add_flag("--enable-metrics", o.enable_metrics, "Prometheus metrics at /metrics")
-      ->group(group);
-  command.add_flag("--enable-cache-report", o.enable_cache_report, "cached tokens in usage")
-      ->group(group);
-  command.add_option("--ssl-certfile", o.ssl_certfile, "PEM certificate chain: serve HTTPS")
-      ->check(CLI::ExistingFile)
-      ->group(group);
-  command
-      .add_option("--ssl-keyfile", o.ssl_keyfile, "PEM key of it; both are followed as they change")
-      ->check(CLI::ExistingFile)
-      ->group(group);
-  command.add_option("--http-threads", o.http_threads, "threads that serve sockets")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str()
-      ->group(group);
-  command.add_option("--max-connections", o.max_connections, "beyond it: 503")
-      ->check(CLI::Range(1, 1'000'000))
-      ->capture_default_str()
-      ->group(group);
-  command.add_option("--drain-seconds", o.drain_seconds, "on SIGTERM: time for running requests")
-      ->check(CLI::Range(0, 3600))
-      ->capture_default_str()
-      ->group(group);
-}
 
 api::SamplingDefaults ReadSamplingDefaults(const weights::Metadata& generation_config) {
   api::SamplingDefaults defaults;
@@ -166,7 +90,9 @@ Result<api::ServedModel> MakeServedModel(const ServeOptions& options, const Engi
   model.eos_ids.assign(stack.facts().eos_ids.begin(), stack.facts().eos_ids.end());
   model.max_context = stack.max_context();
   model.vocab_size = stack.facts().vocab_size;
-  model.defaults = ReadSamplingDefaults(stack.checkpoint().generation_config());
+  if (options.sampling_defaults == "model") {
+    model.defaults = ReadSamplingDefaults(stack.checkpoint().generation_config());
+  }
   model.created = UnixSeconds();
   model.server_info_json = ServerInfo(options, stack);
   model.report_cached_tokens = options.enable_cache_report;
@@ -186,28 +112,65 @@ void LogReady(const EngineStack& stack, const http::Server& server, const ServeO
            static_cast<double>(SteadyClock().NowNs() - start_ns) * 1e-9);
 }
 
+// Written by the main thread, about twice a second.
+struct LogFiles {
+  std::unique_ptr<obs::LineFile> access;  // null: not asked for
+  std::unique_ptr<obs::LineFile> spans;
+
+  static Result<LogFiles> Open(const ServeOptions& options) {
+    LogFiles files;
+    if (!options.access_log.empty()) {
+      ASSIGN_OR_RETURN(files.access, obs::LineFile::Open(options.access_log));
+    }
+    if (!options.trace_file.empty()) {
+      ASSIGN_OR_RETURN(files.spans, obs::LineFile::Open(options.trace_file));
+    }
+    return files;
+  }
+  void Flush() const {
+    if (access != nullptr) access->Flush();
+    if (spans != nullptr) spans->Flush();
+  }
+};
+
+// SIGHUP: what may change on disk under a running server.
+void Reload(api::Service& service, http::TlsIdentity* tls) {
+  Status status = service.ReloadKeys();
+  if (status.ok() && tls != nullptr) status = tls->Reload();
+  if (status.ok()) {
+    LOG_INFO("SIGHUP: keys and certificates are read again");
+  } else {
+    LOG_WARN("SIGHUP: {}; the old ones stay", status.message());
+  }
+}
+
 Status Serve(ServeOptions options) {
   const int64_t start_ns = SteadyClock().NowNs();
   RETURN_IF_ERROR(SetLogLevel(options.log_level));
   ASSIGN_OR_RETURN(options.model, WithDeviceDefaults(std::move(options.model)));
   // Blocked before any thread starts, so that a signal during loading stops the process cleanly
   // too.
-  StopSignals signals;
+  StopSignals signals({SIGHUP});
 
   http::ServerOptions http_options;
   http_options.listen = {options.host, static_cast<uint16_t>(options.port)};
   http_options.num_threads = options.http_threads;
   http_options.max_connections = options.max_connections;
+  http_options.max_body_bytes = static_cast<size_t>(options.max_payload_size);
   http_options.render_error = [](int status, std::string_view reason) {
     return http::ServerOptions::ErrorBody{"application/json", api::ErrorBody(status, reason)};
   };
   if (options.ssl_certfile.empty() != options.ssl_keyfile.empty()) {
     return Status(ErrorCode::kInvalidArgument, "--ssl-certfile and --ssl-keyfile go together");
   }
+  std::shared_ptr<http::TlsIdentity> tls;
   if (!options.ssl_certfile.empty()) {
-    ASSIGN_OR_RETURN(http_options.tls, http::TlsIdentity::Load({.cert_file = options.ssl_certfile,
-                                                                .key_file = options.ssl_keyfile}));
+    ASSIGN_OR_RETURN(tls, http::TlsIdentity::Load({.cert_file = options.ssl_certfile,
+                                                   .key_file = options.ssl_keyfile}));
+    http_options.tls = tls;
   }
+  ASSIGN_OR_RETURN(auto access, api::AccessControl::Create(options.access));
+  ASSIGN_OR_RETURN(const LogFiles logs, LogFiles::Open(options));
   // Bound first: a taken port is told before a long load.
   ASSIGN_OR_RETURN(auto server, http::Server::Create(std::move(http_options)));
 
@@ -244,10 +207,23 @@ Status Serve(ServeOptions options) {
     tables[i]->SetOutbox(stack->outbox(i));
     table_pointers.push_back(tables[i].get());
   }
-  api::Service service({.api_key = options.api_key,
+  api::Service service({.cross_origin = {options.cors_allow_origin},
                         .enable_metrics = options.enable_metrics,
                         .max_queued_requests = options.model.max_queued_requests},
-                       std::move(model), stack->client(), stack->registry(), table_pointers);
+                       {.model = std::move(model),
+                        .client = &stack->client(),
+                        .registry = &stack->registry(),
+                        .step_log = &stack->step_log(),
+                        .clock = &stack->clock(),
+                        .tables = table_pointers,
+                        .access = std::move(access),
+                        .log = {.access = logs.access.get(),
+                                .spans = logs.spans.get(),
+                                .service_name = options.served_model_name},
+                        .read_weights = [&checkpoint = stack->checkpoint()](const std::string& name,
+                                                                            int64_t max_rows) {
+                          return WeightsJson(checkpoint, name, max_rows);
+                        }});
   stack->Start();
   RETURN_IF_ERROR(server->Start([&service](http::Request& request, http::ResponseWriter writer) {
     service.Handle(request, std::move(writer));
@@ -255,7 +231,11 @@ Status Serve(ServeOptions options) {
   LogReady(*stack, *server, options, start_ns);
 
   std::optional<int> signal;
-  while (!signal && !stack->client().failed()) signal = signals.WaitFor(kSignalPoll);
+  while ((!signal || *signal == SIGHUP) && !stack->client().failed()) {
+    signal = signals.WaitFor(kSignalPoll);
+    if (signal == SIGHUP) Reload(service, tls.get());
+    logs.Flush();
+  }
   if (signal) {
     LOG_INFO("{}: finishing what runs, at most {} s", *signal == SIGINT ? "SIGINT" : "SIGTERM",
              options.drain_seconds);

@@ -72,6 +72,8 @@ def test_bench_serve_counts_what_the_server_refuses(server):
         (["--random-range-ratio", "1.5"], "--random-range-ratio"),
         (["--backend", "tgi"], "--backend"),
         (["--num-promts", "3"], "did you mean --num-prompts?"),
+        (["--trust-remote-code"], "it is SGLang's: Hayate runs no code of a checkpoint"),
+        (["--hicache-ratio=2"], "it is SGLang's"),
     ],
 )
 def test_bench_serve_refuses_senseless_flags(flags, message):
