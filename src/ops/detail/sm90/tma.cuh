@@ -92,6 +92,16 @@ __device__ __forceinline__ void CommitStores() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
+// Four 8 × 8 matrices of 16-bit elements from the fragments of a warp to shared memory: lane l
+// gives the 16-byte row l % 8 of matrix l / 8 its address, and has elements 2(l % 4), + 1 of row l
+// / 4 of each in `words`.
+__device__ __forceinline__ void StoreMatrices(void* row, const uint32_t (&words)[4]) {
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(SharedAddress(row)),
+      "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+      : "memory");
+}
+
 // Until all but the newest `kPending` groups of stores have read their shared memory.
 template <int kPending>
 __device__ __forceinline__ void WaitStoresRead() {

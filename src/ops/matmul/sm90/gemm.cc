@@ -30,31 +30,44 @@ int64_t CountBlocks(const GemmTiling& tiling, int num_multiprocessors) {
   return AlignDown<int64_t>(num_multiprocessors, tiling.cluster);
 }
 
+// Of a tile: rows of x times rows of w of one block of K that are multiplied in a nanosecond, with
+// promotion under kBlock. Narrow tiles read tokens from shared memory as often as products.
+double RowsPerNs(Scaling scaling, bool narrow) {
+  switch (scaling) {
+    case Scaling::kNone:
+      return narrow ? 42 : 47;
+    case Scaling::kVector:
+      return narrow ? 42 : 55;
+    case Scaling::kBlock:
+      return narrow ? 34 : 35;
+  }
+  return 0;
+}
+
 // Estimated nanoseconds of a launch: waves of tiles, each as slow as the slowest of the tensor
 // cores, the memory that brings the weights and the cache that brings the rest. Fitted to what an
 // H200 took for the shapes of README.md, where its choices cost 0.7 % over the best ones.
 double EstimateNs(const GemmVariant& variant, const GemmArgs& args, int num_multiprocessors) {
   const GemmTiling& tiling = variant.tiling;
   const bool narrow = tiling.shape == GemmShape::kNarrow;
-  constexpr double kRowsPerNs = 32 * 1.45;    // of a tile: rows of x times rows of w
   constexpr double kMemoryBytesPerNs = 31.5;  // of a multiprocessor's share
-  constexpr double kCacheBytesPerNs = 50;
-  constexpr double kLeastNs = 70;  // four dependent instructions
-  constexpr double kTileNs = 2500, kLaunchNs = 2000;
-  const double products = args.scaling == Scaling::kBlock ? 1.35 : 1.1;  // promotion; the rest
+  const double cache_bytes_per_ns = narrow ? 50 : 100;
+  const double least_ns = narrow ? 70 : 0;  // four dependent instructions
+  const double tile_ns = narrow ? 2500 : 1300, launch_ns = narrow ? 2000 : 2500;
+  const double rows_per_ns = RowsPerNs(args.scaling, narrow);
 
   const int64_t tiles_t = CeilDiv<int64_t>(args.t, tiling.tile_t);
   const int64_t waves =
       CeilDiv<int64_t>(CountTiles(tiling, args), CountBlocks(tiling, num_multiprocessors));
   const double rows_n = tiling.tile_n, rows_t = tiling.tile_t;
-  const double tensor_ns = products * rows_n * std::max(rows_t, 64.0) / kRowsPerNs;
+  const double tensor_ns = rows_n * std::max(rows_t, 64.0) / rows_per_ns;
   const double memory_ns = rows_n * kRowBytes / kMemoryBytesPerNs / static_cast<double>(tiles_t);
   const double cached_rows =
       rows_n / (narrow ? 1 : tiling.cluster) + rows_t / (narrow ? tiling.cluster : 1);
-  const double cache_ns = cached_rows * kRowBytes / kCacheBytesPerNs;
-  const double block_ns = std::max({tensor_ns, memory_ns, cache_ns, narrow ? kLeastNs : 0.0});
+  const double cache_ns = cached_rows * kRowBytes / cache_bytes_per_ns;
+  const double block_ns = std::max({tensor_ns, memory_ns, cache_ns, least_ns});
   const double blocks = static_cast<double>(CeilDiv<int64_t>(args.k, BlockK(args.scaling)));
-  return static_cast<double>(waves) * (blocks * block_ns + kTileNs) + kLaunchNs;
+  return static_cast<double>(waves) * (blocks * block_ns + tile_ns) + launch_ns;
 }
 
 int NumMultiprocessors() {
@@ -130,6 +143,9 @@ void GemmWithTiling(Stream stream, const GemmArgs& args, const GemmTiling& tilin
       .tiles_n = static_cast<int32_t>(CeilDiv<int64_t>(args.n, tiling.tile_n)),
       .tiles_t = static_cast<int32_t>(CeilDiv<int64_t>(args.t, tiling.tile_t)),
       .out_f32 = args.out_dtype == DType::kF32,
+      .bulk_stores = !narrow && args.out_dtype == DType::kBF16 &&
+                     args.out_stride * out_bytes % 16 == 0 &&
+                     reinterpret_cast<uintptr_t>(args.out) % 16 == 0,
       .wide_stores = args.n % 8 == 0 && args.out_stride * out_bytes % 16 == 0 &&
                      reinterpret_cast<uintptr_t>(args.out) % 16 == 0};
   Status mapped = MakeMatrixMap(args.w, dtype, args.n, args.k, row_bytes,
@@ -137,6 +153,10 @@ void GemmWithTiling(Stream stream, const GemmArgs& args, const GemmTiling& tilin
   if (mapped.ok()) {
     mapped = MakeMatrixMap(args.x, dtype, args.t, args.k, row_bytes,
                            tiling.tile_t / (narrow ? tiling.cluster : 1), &params.x_map);
+  }
+  if (mapped.ok() && params.bulk_stores) {
+    mapped = MakeMatrixMap(args.out, DType::kBF16, args.t, args.n, args.out_stride * out_bytes,
+                           kStoreRows, &params.out_map);
   }
   if (!mapped.ok()) return stream.device->Fail(std::move(mapped));
   const int64_t blocks =

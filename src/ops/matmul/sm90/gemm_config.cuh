@@ -11,8 +11,9 @@
 namespace hayate::ops::sm90 {
 
 struct GemmParams {
-  CUtensorMap w_map;  // boxes of 128 bytes × kBoxN rows
-  CUtensorMap x_map;  // boxes of 128 bytes × kBoxT rows
+  CUtensorMap w_map;    // boxes of 128 bytes × kBoxN rows
+  CUtensorMap x_map;    // boxes of 128 bytes × kBoxT rows
+  CUtensorMap out_map;  // bulk_stores: boxes of 64 bf16 × kStoreRows rows
   void* out;
   const float* bias;
   const float* x_scale;
@@ -24,11 +25,14 @@ struct GemmParams {
   int32_t k_blocks;  // of 128 bytes
   int32_t tiles_n, tiles_t;
   bool out_f32;
+  bool bulk_stores;  // wide tiles leave through shared memory and the copy engine
   bool wide_stores;  // rows of out start at 16-byte borders and N is a multiple of 8
 };
 
 inline constexpr int kRowBytes = 128;  // of a block of K: 64 bf16 or 128 fp8
 inline constexpr int kConsumerGroups = 2;
+// Of a wide tile a warp stores this many rows, 128 bytes of each at a time.
+inline constexpr int kStoreRows = 16;
 inline constexpr int kMaxSharedBytes = 227 * 1024;
 
 template <Scaling kScaling_, GemmShape kShape_, int kTileN_, int kTileT_, int kCluster_>
@@ -81,7 +85,13 @@ struct GemmConfig {
   static constexpr int kStageBytes = kBlocks * (kBlockBytesW + kBlockBytesX + kBlockBytesScale);
   static constexpr int kStageSpace = kBlocks * (kBlockBytesW + kBlockBytesX + kScalePitch);
   static constexpr int kExchangeBytes = kSplitK ? kSlabs * kRegs * 128 * 4 : 0;
-  static constexpr int kFixedBytes = 1024 /* alignment */ + 512 /* barriers */ + kExchangeBytes;
+  // One where scales take a stage's room otherwise.
+  static constexpr int kStoreBuffers = kPromote ? 1 : 2;
+  static constexpr int kStoreBytes =
+      kNarrow ? 0 : kConsumerThreads / 32 * kStoreBuffers * kStoreRows * kRowBytes;
+  static constexpr int kBarrierBytes = 512;
+  static constexpr int kFixedBytes =
+      1024 /* alignment */ + kBarrierBytes + kExchangeBytes + kStoreBytes;
   static constexpr int kStages = std::min((kMaxSharedBytes - kFixedBytes) / kStageSpace, 16);
   static constexpr int kSharedBytes = kFixedBytes + kStages * kStageSpace;
   static_assert(kStages >= 3);

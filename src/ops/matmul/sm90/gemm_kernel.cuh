@@ -58,15 +58,55 @@ class SumExchange {
   bool first_ = true;
 };
 
+// From the sums of a tile to out.
+template <typename C>
+class TileStore {
+ public:
+  __device__ explicit TileStore(const GemmShared<C>& shared) : boxes_(shared) {}
+
+  // Before the products of the tile.
+  __device__ __forceinline__ void Begin(const GemmParams& params, int t0, int n0) {
+    if constexpr (!C::kNarrow) scales_.Load(params, t0, n0);
+  }
+  // After them. Tokens end at t_end.
+  __device__ __forceinline__ void Tile(const GemmParams& params, Slabs<C>& sum, int t0, int t_end,
+                                       int n0) {
+#pragma unroll
+    for (int slab = 0; slab < C::kSlabs; ++slab) {
+      if constexpr (!C::kNarrow) {
+        if (params.bulk_stores) {
+          boxes_.Slab(params, scales_, sum[slab], slab, t0, n0);
+          continue;
+        }
+      }
+      StoreSlab<C>(params, sum[slab], t0 + slab * 64, t_end, n0);
+    }
+  }
+  __device__ void End() const {
+    if constexpr (!C::kNarrow) boxes_.End();
+  }
+
+ private:
+  struct Nothing {
+    Nothing() = default;
+    __device__ explicit Nothing(const GemmShared<C>&) {}
+  };
+  std::conditional_t<C::kNarrow, Nothing, BoxStore<C>> boxes_;
+  std::conditional_t<C::kNarrow, Nothing, TileScales<C>> scales_;
+};
+
 template <typename C>
 __device__ void Consume(const GemmParams& params, const GemmShared<C>& shared, int group) {
   GemmSchedule<C> schedule(params);
   const GroupOrigin<C> origin(group);
   const Turns<C> turns(group);
   SumExchange<C> exchange(shared, group);
+  TileStore<C> store(shared);
   RingState ring;
   GemmWork work;
   while (schedule.Next(&work)) {
+    const int t0 = work.tile_t * C::kTileT + origin.t, n0 = work.tile_n * C::kTileN + origin.n;
+    store.Begin(params, t0, n0);
     Slabs<C> sum;
     if constexpr (C::kPromote) {
       MultiplyScaled<C>(sum, params, shared, ring, origin, turns, work);
@@ -74,13 +114,10 @@ __device__ void Consume(const GemmParams& params, const GemmShared<C>& shared, i
       MultiplyPlain<C>(sum, params, shared, ring, origin);
     }
     if (!exchange.Join(sum)) continue;
-    const int t0 = work.tile_t * C::kTileT + origin.t, n0 = work.tile_n * C::kTileN + origin.n;
-#pragma unroll
-    for (int slab = 0; slab < C::kSlabs; ++slab) {
-      StoreSlab<C>(params, sum[slab], t0 + slab * 64, (work.tile_t + 1) * C::kTileT, n0);
-    }
+    store.Tile(params, sum, t0, (work.tile_t + 1) * C::kTileT, n0);
   }
   turns.End(group);
+  store.End();
   exchange.End();
 }
 

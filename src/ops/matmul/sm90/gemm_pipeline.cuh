@@ -26,18 +26,24 @@ struct GemmShared {
   }
   __device__ float* x_scales(uint32_t stage, int block) const {
     return reinterpret_cast<float*>(base + kSlots * (C::kBlockBytesX + C::kBlockBytesW) +
-                                    (stage * C::kBlocks + block) * C::kScalePitch);
+                                    C::kStoreBytes + (stage * C::kBlocks + block) * C::kScalePitch);
   }
   __device__ float* w_scales(uint32_t stage, int block) const {
     return x_scales(stage, block) + C::kTileT;
   }
+  // Of a warp of the consumers, wide tiles: kStoreBuffers boxes on their way to out, swizzled.
+  __device__ uint8_t* store_box(int warp, int buffer) const {
+    return base + kSlots * (C::kBlockBytesX + C::kBlockBytesW) +
+           (warp * C::kStoreBuffers + buffer) * kStoreRows * kRowBytes;
+  }
   __device__ Barrier* full(uint32_t stage) const {
-    return reinterpret_cast<Barrier*>(base + C::kStages * C::kStageSpace) + stage;
+    return reinterpret_cast<Barrier*>(base + C::kStages * C::kStageSpace + C::kStoreBytes) + stage;
   }
   __device__ Barrier* empty(uint32_t stage) const { return full(stage) + C::kStages; }
   // kSplitK: the sums of the second group, 128 floats an accumulator.
   __device__ float* exchange() const {
-    return reinterpret_cast<float*>(base + C::kStages * C::kStageSpace + 512);
+    return reinterpret_cast<float*>(base + C::kStages * C::kStageSpace + C::kStoreBytes +
+                                    C::kBarrierBytes);
   }
 
   // One thread. A stage is empty when every consumer warp of every block that receives it says so.
