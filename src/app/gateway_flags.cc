@@ -139,9 +139,12 @@ void AddLimits(CLI::App& command, GatewayFlags& f) {
                "between two pieces of an answer");
   group.Count("--max-concurrent-requests", f.max_concurrent_requests,
               "under way at once; -1: no limit", -1, kMany);
-  group.Count("--queue-size", f.queue_size, "requests that wait beyond them; then 429", 0,
-              1'000'000);
-  group.Number("--queue-timeout-secs", f.queue_timeout_secs, "of waiting; then 429");
+  group.Count("--queue-size", f.queue_size,
+              "requests that wait beyond them; then 429. As many may\n"
+              "wait while no worker is up; then 503",
+              0, 1'000'000);
+  group.Number("--queue-timeout-secs", f.queue_timeout_secs,
+               "of waiting, for room or for a worker");
   group.Number("--rate-limit-requests-per-second,--rate-limit-tokens-per-second", f.rate_limit,
                "requests a second of all clients together; 0: no limit");
 }

@@ -181,31 +181,27 @@ void Exchange::Attempt() {
   if (stage_ == Stage::kFinished) return;  // a timer of this very turn
   stage_ = Stage::kAttempt;
   State& state = lane_.state();
-  const int64_t now_ns = lane_.now_ns();
-  RouteRequest request{.model = model_, .key = key_, .tried = tried_};
   Router::Picked picked;
-  Router::Picked second;
+  std::optional<Lease> decode;
   std::shared_ptr<const Target> target;
+  bool waits = false;
   {
-    std::lock_guard lock(state.mutex);
-    const bool pair = state.router.pairs() && route_.kind == RouteKind::kInference;
-    if (pair) {
-      request.role = WorkerRole::kPrefill;
-    } else if (state.router.pairs()) {
-      request.role = WorkerRole::kDecode;  // facts are the same on either side
+    const Guard guard(state.mutex);
+    const WaitingRoom::Pool pool = PoolOf(guard);
+    picked = Choose(pool, decode, guard);
+    if (picked.lease) {
+      target = state.targets[picked.lease->worker];
+      LeaveRoom(guard);
+    } else if (picked.may_come && picked.failure == PickFailure::kNoWorker) {
+      waits = TakePlace(pool, guard);
     }
-    picked = state.router.Pick(request, now_ns);
-    if (picked.lease && pair) {
-      request.role = WorkerRole::kDecode;
-      second = state.router.Pick(request, now_ns);
-      if (!second.lease) state.router.Finish(*picked.lease, AttemptEnd::kCancelled, now_ns);
-    }
-    if (picked.lease) target = state.targets[picked.lease->worker];
-    if (!pair && picked.lease) second.lease.reset();
-    if (pair && picked.lease && !second.lease) picked = second;
+  }
+  if (waits) {
+    stage_ = Stage::kInRoom;
+    return;
   }
   if (!picked.lease) return NoWorker(picked);
-  if (second.lease) return StartPair(std::move(*picked.lease), std::move(*second.lease));
+  if (decode) return StartPair(std::move(*picked.lease), std::move(*decode));
   StartSingle(std::move(*picked.lease), std::move(target));
 }
 
@@ -256,10 +252,9 @@ void Exchange::StartSingle(Lease lease, std::shared_ptr<const Target> target) {
 
 void Exchange::Send(Leg& leg, std::shared_ptr<const Target> target, http::ClientRequest request,
                     http::ResponseHandlers handlers) {
-  leg.sent = leg.reused = leg.answered = false;
   leg.client = lane_.ClientFor(leg.lease->worker, target);
-  handlers.on_sent = [&leg](http::ResponseHandlers::Via via) {
-    leg.sent = true;
+  handlers.on_sent = [this, &leg](http::ResponseHandlers::Via via) {
+    leg.sent_ns = lane_.now_ns();
     leg.reused = via == http::ResponseHandlers::Via::kReused;
   };
   leg.fetch = leg.client->Fetch(std::move(request), std::move(handlers));
@@ -268,6 +263,7 @@ void Exchange::Send(Leg& leg, std::shared_ptr<const Target> target, http::Client
 bool Exchange::TryAgain(AttemptEnd end) {
   const RetryInput input{.end = end,
                          .retries_so_far = retries_,
+                         .unsent_so_far = unsent_,
                          .client_has_bytes = begun_,
                          .body_is_whole = !upload_started_,
                          .safe_route = route_.safe,
@@ -282,7 +278,7 @@ bool Exchange::TryAgain(AttemptEnd end) {
   }
   if (main_.lease && end != AttemptEnd::kStale) tried_.push_back(main_.lease->worker);
   EndAttempt(end);
-  ++retries_;
+  ++(IsUnsent(end) ? unsent_ : retries_);
   lane_.state().metrics.retries.Increment();
   answer_fields_.Clear();
   held_body_.clear();
@@ -303,9 +299,16 @@ void Exchange::EndLeg(Leg& leg, AttemptEnd end) {
   if (leg.fetch != 0) leg.client->Cancel(std::exchange(leg.fetch, 0));
   if (!leg.lease) return;
   worker_url_ = leg.lease->spec->url;
-  std::lock_guard lock(lane_.state().mutex);
-  lane_.state().router.Finish(*leg.lease, end, lane_.now_ns());
+  leg.sent_ns = 0;
+  leg.reused = leg.answered = false;
+  State& state = lane_.state();
+  bool look = false;
+  {
+    std::lock_guard lock(state.mutex);
+    look = state.router.Finish(*leg.lease, end, lane_.now_ns());
+  }
   leg.lease.reset();
+  if (look) state.control.Ring();
 }
 
 void Exchange::EndAttempt(AttemptEnd end) {
@@ -333,6 +336,8 @@ void Exchange::Abandon() {
   if (stage_ == Stage::kFinished) return;
   EndAttempt(AttemptEnd::kCancelled);
   stage_ = Stage::kFinished;
+  const Guard guard(lane_.state().mutex);
+  LeaveRoom(guard);
 }
 
 void Exchange::Finish(AttemptEnd end) {
@@ -342,6 +347,10 @@ void Exchange::Finish(AttemptEnd end) {
   stage_ = Stage::kFinished;
   State& state = lane_.state();
   std::vector<Admission::Ticket> started;
+  if (place_ != 0) {
+    const Guard guard(state.mutex);
+    LeaveRoom(guard);
+  }
   if (ticket_ != 0) {
     const int64_t output_tokens =
         std::max<int64_t>(num_events_, static_cast<int64_t>(bytes_out_ / 16));
@@ -366,7 +375,7 @@ void Exchange::Finish(AttemptEnd end) {
          .worker = worker_url_,
          .key_id = key_index_ ? std::string_view(keys_->keys[*key_index_].id) : std::string_view(),
          .status = final_status_,
-         .retries = retries_,
+         .retries = retries_ + unsent_,
          .first_byte_ms =
              first_byte_ns_ == 0 ? 0.0 : static_cast<double>(first_byte_ns_ - arrived_ns_) * 1e-6,
          .total_ms = static_cast<double>(now_ns - arrived_ns_) * 1e-6,

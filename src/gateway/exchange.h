@@ -2,8 +2,9 @@
 // One proxied request, from its head to the last byte of its answer. Owner: its Lane's thread.
 //
 //   Begin → (queued) → attempt ──answer──→ relaying → finished
-//                        ↑  └─ failed, no byte relayed: DecideRetry ─→ wait ─┐
-//                        └────────────────────────────────────────────────────┘
+//                       ↑ ↑ └─ failed, no byte relayed: DecideRetry ─→ wait ─┐
+//                       │ └──────────────────────────────────────────────────┘
+//                       └──→ no worker is there: the waiting room
 //
 // The head of an answer is held until its first byte (streams) or until it is whole (small bodies),
 // so that a worker that dies in between costs a retry and not the request. An attempt has one leg,
@@ -12,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,6 +26,7 @@
 #include "gateway/retry.h"
 #include "gateway/route.h"
 #include "gateway/router.h"
+#include "gateway/waiting_room.h"
 #include "http/client.h"
 #include "http/event_loop.h"
 #include "http/server.h"
@@ -45,6 +48,7 @@ class Exchange {
   void Begin();
   void OnAdmitted();
   void OnQueueTimeout();
+  void OnWorkerThere();
   // The process ends: everything is dropped, the connection cut.
   void Abandon();
 
@@ -54,11 +58,11 @@ class Exchange {
     std::optional<Lease> lease;
     http::Client* client = nullptr;
     http::Client::RequestId fetch = 0;  // 0: none under way
-    bool sent = false;
-    bool reused = false;    // connection
-    bool answered = false;  // its head came
+    int64_t sent_ns = 0;                // 0: not yet
+    bool reused = false;                // connection
+    bool answered = false;              // its head came
   };
-  enum class Stage : uint8_t { kNew, kQueued, kAttempt, kWaiting, kRelaying, kFinished };
+  enum class Stage : uint8_t { kNew, kQueued, kAttempt, kWaiting, kInRoom, kRelaying, kFinished };
 
   // exchange.cc: admission, attempts, the end.
   bool Authorise(const KeyTable& keys);
@@ -78,6 +82,16 @@ class Exchange {
   void FailWith(const ErrorReply& error, AttemptEnd end);
   void OnClientGone();
   void Finish(AttemptEnd end);
+
+  // exchange_wait.cc: the choice of workers, and the waiting room when there is none.
+  using Guard = std::lock_guard<std::mutex>;  // of the State's mutex
+  WaitingRoom::Pool PoolOf(const Guard& guard) const;
+  // The only worker, or prefill's and then `decode` too.
+  Router::Picked Choose(const WaitingRoom::Pool& pool, std::optional<Lease>& decode,
+                        const Guard& guard);
+  bool TakePlace(const WaitingRoom::Pool& pool, const Guard& guard);
+  void LeaveRoom(const Guard& guard);
+  void OnRoomTimeout();
 
   // exchange_answer.cc: from the worker to the client.
   http::ResponseHandlers MainHandlers();
@@ -133,7 +147,9 @@ class Exchange {
   std::shared_ptr<const KeyTable> keys_;
   std::optional<size_t> key_index_;
   std::optional<Priority> asked_priority_;
-  Admission::Ticket ticket_ = 0;  // 0: not admitted
+  Admission::Ticket ticket_ = 0;   // 0: not admitted
+  WaitingRoom::Ticket place_ = 0;  // in the waiting room; 0: none
+  std::optional<http::Timer> place_timer_;
 
   // The attempt.
   Leg main_;
@@ -144,6 +160,7 @@ class Exchange {
   std::string prefill_body_;
   std::vector<WorkerId> tried_;
   int retries_ = 0;
+  int unsent_ = 0;  // attempts that reached no worker
   std::optional<http::Timer> retry_timer_;
 
   // The answer.

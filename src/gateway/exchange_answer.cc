@@ -14,6 +14,7 @@ namespace {
 constexpr uint64_t kMaxHeldBytes = 256 << 10;
 // Beyond it the worker waits until the client has taken everything.
 constexpr size_t kMaxUnsentBytes = 256 << 10;
+constexpr int64_t kCrossingNs = 1'000'000'000;
 
 std::optional<uint64_t> LengthOf(http::HeaderView headers) {
   const auto text = headers.Find("content-length");
@@ -163,9 +164,11 @@ void Exchange::Complete() {
 }
 
 AttemptEnd Exchange::EndOfFailure(const Leg& leg, const Status& status) const {
-  if (!leg.sent) return AttemptEnd::kNoConnection;
+  if (leg.sent_ns == 0) return AttemptEnd::kNoConnection;
   if (status.code() == ErrorCode::kDeadlineExceeded) return AttemptEnd::kTimeout;
-  if (leg.reused && !leg.answered && status.code() == ErrorCode::kUnavailable) {
+  // Its hang-up and the request crossed on the wire; later the worker has broken its word.
+  const bool crossed = lane_.now_ns() - leg.sent_ns < kCrossingNs;
+  if (leg.reused && !leg.answered && crossed && status.code() == ErrorCode::kUnavailable) {
     return AttemptEnd::kStale;
   }
   return AttemptEnd::kBroken;

@@ -11,47 +11,86 @@ namespace hayate::gateway {
 namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
+constexpr int64_t kMs = 1'000'000;
+using Pass = CircuitBreaker::Pass;
 
-TEST(CircuitBreaker, OpensAfterFailuresInARowAndLetsOneProbeThroughAtATime) {
+TEST(CircuitBreaker, OpensAfterFailuresInARowAndLetsOneTrialThroughAtATime) {
   CircuitBreaker breaker({.failure_threshold = 3, .success_threshold = 2, .open_ns = 10 * kSecond});
-  for (int i = 0; i < 2; ++i) breaker.Fail(0);
-  breaker.Succeed();  // the row is broken
+  for (int i = 0; i < 2; ++i) breaker.Fail(Pass::kFree, 0);
+  breaker.Succeed(Pass::kFree);  // the row is broken
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(breaker.Allows(kSecond));
-    breaker.Fail(kSecond);
+    breaker.Fail(breaker.Admit(kSecond), kSecond);
   }
   EXPECT_FALSE(breaker.Allows(kSecond));
   EXPECT_FALSE(breaker.Allows(10 * kSecond));
   EXPECT_TRUE(breaker.Allows(11 * kSecond));
-  breaker.Admit();
+  const Pass first = breaker.Admit(11 * kSecond);
+  EXPECT_EQ(first, Pass::kTrial);
   EXPECT_FALSE(breaker.Allows(11 * kSecond));
-  breaker.Succeed();
+  breaker.Succeed(Pass::kFree);  // of before it opened
+  EXPECT_FALSE(breaker.Allows(11 * kSecond));
+  breaker.Succeed(first);
   EXPECT_EQ(breaker.state(), CircuitBreaker::State::kHalfOpen);
-  EXPECT_TRUE(breaker.Allows(12 * kSecond));
-  breaker.Admit();
-  breaker.Succeed();
+  EXPECT_TRUE(breaker.Allows(11 * kSecond));
+  breaker.Succeed(breaker.Admit(11 * kSecond));
   EXPECT_EQ(breaker.state(), CircuitBreaker::State::kClosed);
+  EXPECT_EQ(breaker.Admit(11 * kSecond), Pass::kFree);
 }
 
-TEST(CircuitBreaker, AFailedProbeOpensItAgainAndAnAbandonedOneDoesNot) {
+TEST(CircuitBreaker, AFailedTrialOpensItAgainAndAnAbandonedOneDoesNot) {
   CircuitBreaker breaker({.failure_threshold = 1, .open_ns = kSecond});
-  breaker.Fail(0);
+  breaker.Fail(Pass::kFree, 0);
   EXPECT_TRUE(breaker.Allows(kSecond));
-  breaker.Admit();
-  breaker.Abandon();
+  breaker.Abandon(breaker.Admit(kSecond));
   EXPECT_TRUE(breaker.Allows(kSecond));
-  breaker.Admit();
-  breaker.Fail(kSecond);
+  const Pass trial = breaker.Admit(kSecond);
+  breaker.Fail(Pass::kFree, kSecond);  // of before it opened
+  EXPECT_EQ(breaker.state(), CircuitBreaker::State::kHalfOpen);
+  breaker.Fail(trial, kSecond);
   EXPECT_FALSE(breaker.Allows(kSecond + 1));
   EXPECT_EQ(breaker.times_opened(), 2u);
 }
 
+TEST(CircuitBreaker, ALongTrialHoldsNobodyUp) {
+  CircuitBreaker breaker({.failure_threshold = 1, .open_ns = kSecond});
+  breaker.Fail(Pass::kFree, 0);
+  EXPECT_TRUE(breaker.Allows(kSecond));
+  breaker.Admit(kSecond);
+  EXPECT_FALSE(breaker.Allows(kSecond + CircuitBreaker::kTrialPatienceNs - 1));
+  EXPECT_TRUE(breaker.Allows(kSecond + CircuitBreaker::kTrialPatienceNs));
+  breaker.Admit(kSecond + CircuitBreaker::kTrialPatienceNs);
+  EXPECT_FALSE(breaker.Allows(kSecond + CircuitBreaker::kTrialPatienceNs));
+}
+
+TEST(CircuitBreaker, BelievesAGoodProbeAtFirstAndEverLaterWhenTrialsFailNonetheless) {
+  CircuitBreaker breaker({.failure_threshold = 1, .success_threshold = 1, .open_ns = 3 * kSecond});
+  int64_t now_ns = 0;
+  breaker.Fail(Pass::kFree, now_ns);
+  for (const int64_t doubt_ms : {0, 500, 1000, 2000, 3000, 3000}) {
+    EXPECT_FALSE(breaker.Allows(now_ns)) << doubt_ms;
+    breaker.OnAlive(now_ns);
+    now_ns += doubt_ms * kMs;
+    if (doubt_ms > 0) {
+      EXPECT_FALSE(breaker.Allows(now_ns - 1)) << doubt_ms;
+    }
+    EXPECT_TRUE(breaker.Allows(now_ns)) << doubt_ms;
+    breaker.Fail(breaker.Admit(now_ns), now_ns);
+  }
+  breaker.OnReturn();
+  breaker.Succeed(breaker.Admit(now_ns));
+  EXPECT_EQ(breaker.state(), CircuitBreaker::State::kClosed);
+  breaker.Fail(Pass::kFree, now_ns);
+  breaker.OnAlive(now_ns);  // the doubt is forgotten
+  EXPECT_TRUE(breaker.Allows(now_ns));
+}
+
 TEST(CircuitBreaker, ForgetsFailuresOutsideItsWindow) {
   CircuitBreaker breaker({.failure_threshold = 2, .window_ns = 5 * kSecond});
-  breaker.Fail(0);
-  breaker.Fail(6 * kSecond);
+  breaker.Fail(Pass::kFree, 0);
+  breaker.Fail(Pass::kFree, 6 * kSecond);
   EXPECT_EQ(breaker.state(), CircuitBreaker::State::kClosed);
-  breaker.Fail(7 * kSecond);
+  breaker.Fail(Pass::kFree, 7 * kSecond);
   EXPECT_EQ(breaker.state(), CircuitBreaker::State::kOpen);
 }
 
@@ -76,9 +115,17 @@ TEST(Health, FallsAfterBadProbesAndRisesAfterGoodOnes) {
 TEST(Health, ARefusedConnectionIsEnough) {
   Health health({});
   health.OnProbe(true, 0);
-  health.OnRefused(5 * kSecond);
+  health.OnLost(5 * kSecond);
   EXPECT_EQ(health.state(), Health::State::kDown);
-  EXPECT_EQ(health.next_probe_ns(), 6 * kSecond);
+  int64_t now_ns = 5 * kSecond;
+  for (const int64_t wait_ms : {100, 100, 200, 400, 800, 1000, 1000}) {
+    EXPECT_EQ(health.next_probe_ns() - now_ns, wait_ms * kMs);
+    now_ns = health.next_probe_ns();
+    health.OnProbe(false, now_ns);
+  }
+  now_ns = health.next_probe_ns();
+  health.OnProbe(true, now_ns);
+  EXPECT_EQ(health.next_probe_ns() - now_ns, 100 * kMs);
 }
 
 TEST(Outlier, EjectsAWorkerThatStandsOutAndNoneWhenAllFail) {
@@ -104,6 +151,18 @@ TEST(Retry, HappensOnlyBeforeTheFirstByteAndOnlyWhereItIsSafe) {
   EXPECT_FALSE(decide({.end = AttemptEnd::kFault, .retries_so_far = 3, .safe_route = true}));
   EXPECT_FALSE(decide({.end = AttemptEnd::kBusy, .safe_route = true}));
   EXPECT_TRUE(decide({.end = AttemptEnd::kBusy, .safe_route = true, .other_worker = true}));
+}
+
+TEST(Retry, AnAttemptThatReachedNobodyCostsNoneButIsBounded) {
+  Rng rng(1);
+  const auto decide = [&](RetryInput input) { return DecideRetry({}, input, rng); };
+  for (const AttemptEnd end : {AttemptEnd::kNoConnection, AttemptEnd::kStale}) {
+    const auto again = decide({.end = end, .retries_so_far = 3, .safe_route = true});
+    EXPECT_TRUE(again.retry);
+    EXPECT_EQ(again.delay_ns, 0);
+    EXPECT_FALSE(decide({.end = end, .unsent_so_far = kMaxUnsent, .safe_route = true}).retry);
+  }
+  EXPECT_FALSE(DecideRetry({.max_retries = 0}, {.end = AttemptEnd::kNoConnection}, rng).retry);
 }
 
 TEST(Retry, WaitsLongerEachTimeWithinItsJitterAndNotAtAllForAnotherWorker) {

@@ -71,7 +71,7 @@ void Gateway::Handle(http::Request& request, http::ResponseWriter writer) {
   }
   if (route.kind == RouteKind::kAllWorkers) return FanOut(lane, request, std::move(writer));
   AnswerOwnRoute(
-      state, [this] { impl_->prober->Nudge(); }, request, std::move(writer));
+      state, [&state] { state.control.Ring(); }, request, std::move(writer));
 }
 
 void Gateway::HandleMetrics(http::Request& request, http::ResponseWriter writer) {
@@ -87,7 +87,7 @@ void Gateway::SetWorkers(std::string_view source, const std::vector<WorkerSpec>&
     std::lock_guard lock(impl_->state.mutex);
     SyncWorkers(impl_->state.router, source, specs);
   }
-  impl_->prober->Nudge();
+  impl_->state.control.Ring();
 }
 
 void Gateway::SetKeys(std::vector<ApiKey> keys) { impl_->state.SetKeys(std::move(keys)); }

@@ -12,22 +12,34 @@ void Health::OnProbe(bool good, int64_t now_ns) {
       if (good) Rise(now_ns);
       break;
     case State::kUp:
-      if (bad_ >= options_.failure_threshold) state_ = State::kDown;
+      if (bad_ >= options_.failure_threshold) Fall();
       break;
     case State::kDown:
       if (good_ >= options_.success_threshold) Rise(now_ns);
       break;
   }
-  const bool steady = state_ == State::kUp && bad_ == 0;
-  next_probe_ns_ = now_ns + (steady ? options_.interval_ns : options_.recovery_interval_ns);
+  next_probe_ns_ = now_ns + NextWait();
 }
 
-void Health::OnRefused(int64_t now_ns) {
-  if (state_ == State::kUp) {
-    state_ = State::kDown;
-    good_ = 0;
-  }
-  next_probe_ns_ = std::min(next_probe_ns_, now_ns + options_.recovery_interval_ns);
+int64_t Health::NextWait() {
+  if (state_ == State::kUp && bad_ == 0) return options_.interval_ns;
+  if (state_ != State::kDown) return options_.recovery_interval_ns;
+  // The second good probe need not wait long for the first.
+  if (good_ > 0) recovery_ns_ = kFirstRecoveryNs;
+  const int64_t wait_ns = std::min(recovery_ns_, options_.recovery_interval_ns);
+  recovery_ns_ = std::min(2 * recovery_ns_, options_.recovery_interval_ns);
+  return wait_ns;
+}
+
+void Health::OnLost(int64_t now_ns) {
+  if (state_ == State::kUp) Fall();
+  if (state_ == State::kDown) next_probe_ns_ = std::min(next_probe_ns_, now_ns + recovery_ns_);
+}
+
+void Health::Fall() {
+  state_ = State::kDown;
+  good_ = 0;
+  recovery_ns_ = std::min(kFirstRecoveryNs, options_.recovery_interval_ns);
 }
 
 void Health::Rise(int64_t now_ns) {

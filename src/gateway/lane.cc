@@ -31,6 +31,14 @@ void Lane::PostQueueTimeout(uint64_t exchange) {
   });
 }
 
+bool Lane::PostWorkerThere(uint64_t exchange) {
+  return thread_.TryPost([this, exchange] {
+    if (const auto it = exchanges_.find(exchange); it != exchanges_.end()) {
+      it->second->OnWorkerThere();
+    }
+  });
+}
+
 void Lane::PostSweep() {
   thread_.TryPost([this] { Sweep(); });
 }

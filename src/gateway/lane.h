@@ -30,6 +30,8 @@ class Lane final : public http::Watcher {
   // Any thread.
   void PostAdmitted(uint64_t exchange);
   void PostQueueTimeout(uint64_t exchange);
+  // False when its mailbox is full.
+  bool PostWorkerThere(uint64_t exchange);
   // Drops connections to workers that are gone.
   void PostSweep();
   // Ends every request at once.

@@ -59,6 +59,7 @@ Metrics::Metrics(obs::Registry& registry)
       refused_queue(Refused(registry, "queue_full")),
       refused_key(Refused(registry, "key_limit")),
       queue_timeouts(Refused(registry, "queue_timeout")),
+      room_timeouts(Refused(registry, "no_worker")),
       running(registry.AddGauge(
           {"hayate_gateway_requests_running", "Requests under way, queued ones included", {}})),
       duration_s(registry.AddHistogram(
@@ -74,8 +75,7 @@ obs::Counter& Metrics::ForStatus(int status) {
   return status < 500 ? requests_4xx : requests_5xx;
 }
 
-std::string RenderFleet(const std::vector<Router::WorkerView>& workers, int64_t num_queued,
-                        size_t policy_bytes) {
+std::string RenderFleet(const std::vector<Router::WorkerView>& workers, const FleetTotals& totals) {
   using View = Router::WorkerView;
   std::string out;
   AppendFamily(out, workers, "hayate_gateway_worker_up", "gauge", "1 when it takes requests",
@@ -108,9 +108,11 @@ std::string RenderFleet(const std::vector<Router::WorkerView>& workers, int64_t 
   fmt::format_to(std::back_inserter(out),
                  "# HELP hayate_gateway_queue_length Requests waiting for room\n"
                  "# TYPE hayate_gateway_queue_length gauge\nhayate_gateway_queue_length {}\n"
+                 "# HELP hayate_gateway_waiting_room Requests waiting for a worker to come up\n"
+                 "# TYPE hayate_gateway_waiting_room gauge\nhayate_gateway_waiting_room {}\n"
                  "# HELP hayate_gateway_policy_bytes Memory of what the policies remember\n"
                  "# TYPE hayate_gateway_policy_bytes gauge\nhayate_gateway_policy_bytes {}\n",
-                 num_queued, policy_bytes);
+                 totals.num_queued, totals.num_waiting, totals.policy_bytes);
   return out;
 }
 

@@ -22,6 +22,7 @@ struct Metrics {
   obs::Counter& refused_queue;
   obs::Counter& refused_key;
   obs::Counter& queue_timeouts;
+  obs::Counter& room_timeouts;
   obs::Gauge& running;
   obs::Histogram& duration_s;
   obs::Histogram& first_byte_s;
@@ -29,8 +30,13 @@ struct Metrics {
   obs::Counter& ForStatus(int status);
 };
 
+struct FleetTotals {
+  int64_t num_queued = 0;   // for room below max_concurrent
+  int64_t num_waiting = 0;  // for a worker to come up
+  size_t policy_bytes = 0;
+};
+
 // Prometheus lines of the fleet: state, load and failures of each worker.
-std::string RenderFleet(const std::vector<Router::WorkerView>& workers, int64_t num_queued,
-                        size_t policy_bytes);
+std::string RenderFleet(const std::vector<Router::WorkerView>& workers, const FleetTotals& totals);
 
 }  // namespace hayate::gateway

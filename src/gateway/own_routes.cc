@@ -160,15 +160,15 @@ void ListLoads(State& state, http::ResponseWriter& writer) {
 void RenderMetrics(State& state, http::ResponseWriter& writer) {
   std::string text = state.registry.RenderText();
   std::vector<Router::WorkerView> fleet;
-  int64_t num_queued = 0;
-  size_t policy_bytes = 0;
+  FleetTotals totals;
   {
     std::lock_guard lock(state.mutex);
     fleet = state.router.Workers();
-    num_queued = state.admission.num_queued();
-    policy_bytes = state.router.policy_bytes();
+    totals = {.num_queued = state.admission.num_queued(),
+              .num_waiting = state.waiting_room.size(),
+              .policy_bytes = state.router.policy_bytes()};
   }
-  text += RenderFleet(fleet, num_queued, policy_bytes);
+  text += RenderFleet(fleet, totals);
   writer.Send({.content_type = obs::Registry::kContentType}, text);
 }
 

@@ -44,28 +44,15 @@ Prober::Prober(State& state, const Clock& clock, std::vector<Lane*> lanes)
       thread_("gw-control", [this] { Run(); }) {}
 
 Prober::~Prober() {
-  {
-    std::lock_guard lock(mutex_);
-    stopping_ = true;
-    stopped_ = true;
-  }
-  changed_.notify_all();
+  stopping_ = true;
+  state_.control.Ring();
   thread_.Join();
 }
 
-void Prober::Nudge() {
-  std::lock_guard lock(mutex_);
-  nudged_ = true;
-  changed_.notify_all();
-}
-
 void Prober::Run() {
-  while (true) {
+  while (!stopping_) {
     Tick();
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kTick, [this] { return nudged_ || stopping_; });
-    if (stopping_) return;
-    nudged_ = false;
+    state_.control.WaitFor(kTick);
   }
 }
 
@@ -91,10 +78,11 @@ void Prober::Tick() {
   }
   for (const Router::Probe& probe : loads) {
     (void)pool_.TrySubmit([this, probe] {
-      if (stopped_) return;
+      if (stopping_) return;
       if (const auto target = Resolve(probe)) AskLoad(probe, *target);
     });
   }
+  state_.WakeWaiting(now_ns);  // a breaker's time may be over
   if (state_.access_log != nullptr) state_.access_log->Flush();
   if (now_ns < next_sweep_ns_) return;
   next_sweep_ns_ = now_ns + kSweepNs;
@@ -138,14 +126,18 @@ std::shared_ptr<const Target> Prober::Resolve(const Router::Probe& probe) {
 }
 
 void Prober::Probe(const Router::Probe& probe) {
-  if (stopped_) return;
+  if (stopping_) return;
   const auto target = Resolve(probe);
   const bool good =
       target != nullptr && (!state_.options.health_checks || AskHealth(probe, *target));
   if (good && !probe.up) AskFacts(probe, *target);
-  std::lock_guard lock(state_.mutex);
-  state_.router.OnProbe(probe.id, good, clock_.NowNs());
-  const auto view = state_.router.Find(probe.id);
+  std::optional<Router::WorkerView> view;
+  {
+    std::lock_guard lock(state_.mutex);
+    state_.router.OnProbe(probe.id, good, clock_.NowNs());
+    view = state_.router.Find(probe.id);
+  }
+  if (good) state_.WakeWaiting(clock_.NowNs());
   if (!view || (view->state == WorkerState::kReady) == probe.up) return;
   LOG_INFO("worker {} is {}", probe.spec->url, StateName(view->state));
 }

@@ -4,8 +4,6 @@
 // access log. Blocking calls run on a small pool; results go into the State.
 
 #include <atomic>
-#include <condition_variable>
-#include <mutex>
 #include <vector>
 
 #include "base/clock.h"
@@ -22,9 +20,6 @@ class Prober {
   Prober(State& state, const Clock& clock, std::vector<Lane*> lanes);
   // Finishes the probes under way and joins.
   ~Prober();
-
-  // Looks for due work now instead of at the next tick: a worker was added.
-  void Nudge();
 
  private:
   static constexpr int kProbeThreads = 8;
@@ -43,11 +38,7 @@ class Prober {
   const Clock& clock_;
   std::vector<Lane*> lanes_;
   ThreadPool pool_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool nudged_ = false;               // guarded by mutex_
-  bool stopping_ = false;             // guarded by mutex_
-  std::atomic<bool> stopped_{false};  // tells waiting probes to return; publishes nothing else
+  std::atomic<bool> stopping_{false};  // publishes nothing else
   int64_t next_load_ns_ = 0;
   int64_t next_sweep_ns_ = 0;
   NamedThread thread_;

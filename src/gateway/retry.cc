@@ -21,6 +21,10 @@ AttemptEnd EndOfStatus(int status, bool has_retry_after) {
   }
 }
 
+bool IsUnsent(AttemptEnd end) {
+  return end == AttemptEnd::kNoConnection || end == AttemptEnd::kStale;
+}
+
 bool IsFault(AttemptEnd end) {
   switch (end) {
     case AttemptEnd::kFault:
@@ -60,13 +64,16 @@ bool WorthIt(const RetryInput& input) {
 }  // namespace
 
 RetryDecision DecideRetry(const RetryOptions& options, const RetryInput& input, Rng& jitter) {
-  if (!options.enabled || input.client_has_bytes || !input.body_is_whole ||
-      input.retries_so_far >= options.max_retries || !WorthIt(input)) {
+  const bool unsent = IsUnsent(input.end);
+  const bool left = unsent ? input.unsent_so_far < kMaxUnsent && options.max_retries > 0
+                           : input.retries_so_far < options.max_retries;
+  if (!options.enabled || input.client_has_bytes || !input.body_is_whole || !left ||
+      !WorthIt(input)) {
     return {};
   }
   // Another worker is not to blame for this one's failure, and a fresh connection not for a stale
   // one: no wait.
-  if (input.end == AttemptEnd::kStale || (input.other_worker && input.retries_so_far == 0)) {
+  if (unsent || (input.other_worker && input.retries_so_far == 0)) {
     return {.retry = true};
   }
   const double backoff = std::min(static_cast<double>(options.initial_backoff_ns) *

@@ -37,12 +37,17 @@ enum class AttemptEnd : uint8_t {
 
 // What an HTTP status says.
 AttemptEnd EndOfStatus(int status, bool has_retry_after);
+// Nothing reached the worker. Such an attempt costs no retry, for its worker is down from here on
+// and the next one goes elsewhere or waits; kMaxUnsent bounds them still.
+bool IsUnsent(AttemptEnd end);
+inline constexpr int kMaxUnsent = 8;
 // Whether the end speaks against the worker: counted by its breaker.
 bool IsFault(AttemptEnd end);
 
 struct RetryInput {
   AttemptEnd end = AttemptEnd::kOk;
-  int retries_so_far = 0;
+  int retries_so_far = 0;         // of attempts that reached a worker
+  int unsent_so_far = 0;          // of those that did not
   bool client_has_bytes = false;  // of the answer
   bool body_is_whole = true;      // false: part of a streamed body is gone
   bool safe_route = false;        // computes only

@@ -9,6 +9,8 @@
 namespace hayate::gateway {
 namespace {
 
+constexpr int64_t kUnbounded = INT64_MAX;
+
 // "base:adapter" is served by whoever serves the base.
 std::string_view WithoutAdapter(std::string_view model) { return model.substr(0, model.find(':')); }
 
@@ -82,19 +84,31 @@ void Router::OnProbe(WorkerId id, bool good, int64_t now_ns) {
   Worker* worker = Get(id);
   if (worker == nullptr) return;
   worker->probing_until_ns = 0;
+  if (worker->probe_at_once) return;
+  const bool suspected = std::exchange(worker->suspect_until_ns, 0) != 0;
   const Health::State before = worker->health.state();
+  if (suspected && !good) {
+    worker->health.OnLost(now_ns);
+    worker->lost = true;
+  }
   worker->health.OnProbe(good, now_ns);
-  if (worker->health.state() == before || before != Health::State::kDown) return;
-  worker->breaker = CircuitBreaker(options_.breaker);
+  if (good && suspected && worker->breaker.state() == CircuitBreaker::State::kOpen) {
+    worker->breaker.OnAlive(now_ns);
+    worker->health.EaseIn(now_ns);
+  }
+  if (worker->health.state() != Health::State::kUp || before != Health::State::kDown) return;
+  worker->breaker.OnReturn();
   // Behind a closed port the process was gone, and its cache with it. Mere silence empties nothing.
-  if (!std::exchange(worker->refused, false)) return;
+  if (!std::exchange(worker->lost, false)) return;
   for (const auto& [pool, policy] : policies_) policy->Forget(worker->slot, id);
 }
 
 std::vector<Router::Probe> Router::DueProbes(int64_t now_ns, int64_t patience_ns) {
   std::vector<Probe> due;
   for (const auto& worker : workers_) {
-    if (now_ns < worker->health.next_probe_ns() || now_ns < worker->probing_until_ns) continue;
+    if (now_ns < worker->probing_until_ns) continue;
+    if (now_ns < worker->health.next_probe_ns() && !worker->probe_at_once) continue;
+    worker->probe_at_once = false;
     worker->probing_until_ns = now_ns + patience_ns;
     due.push_back({worker->id, worker->spec, worker->health.state() == Health::State::kUp});
   }
@@ -160,6 +174,7 @@ bool Router::Serves(const Worker& worker, std::string_view model) const {
 
 bool Router::Passes(Worker& worker, const RouteRequest& request, Filter filter,
                     int64_t now_ns) const {
+  if (now_ns < worker.suspect_until_ns) return false;
   if (filter < Filter::kTriedToo) {
     const auto& tried = request.tried;
     if (std::find(tried.begin(), tried.end(), worker.id) != tried.end()) return false;
@@ -186,6 +201,7 @@ Candidate Router::CandidateOf(const Worker& worker, int64_t now_ns) const {
 Router::Picked Router::Pick(const RouteRequest& request, int64_t now_ns) {
   bool served = false;
   bool known = false;  // some worker has told what it serves
+  bool may_come = false;
   Worker* first = nullptr;
   int64_t soonest_ns = INT64_MAX;
   size_t untried = 0;
@@ -198,6 +214,7 @@ Router::Picked Router::Pick(const RouteRequest& request, int64_t now_ns) {
       // One that never told its models may serve any, but only while it is there.
       const bool told = !worker->spec->model.empty() || !worker->facts.models.empty();
       known = known || told;
+      may_come = may_come || (!worker->draining && Serves(*worker, request.model));
       if ((!told && !ready) || !Serves(*worker, request.model)) continue;
       served = true;
       if (!ready) continue;
@@ -214,7 +231,8 @@ Router::Picked Router::Pick(const RouteRequest& request, int64_t now_ns) {
     if (!candidates_.empty() || !served) break;
   }
   if (candidates_.empty()) {
-    Picked none{.failure = known && !served ? PickFailure::kUnknownModel : PickFailure::kNoWorker};
+    Picked none{.failure = known && !served ? PickFailure::kUnknownModel : PickFailure::kNoWorker,
+                .may_come = may_come};
     if (soonest_ns != INT64_MAX) {
       none.retry_after_s =
           std::max<int64_t>(1, (soonest_ns - now_ns + 999'999'999) / 1'000'000'000);
@@ -226,14 +244,15 @@ Router::Picked Router::Pick(const RouteRequest& request, int64_t now_ns) {
                                                               : first->facts.models.front();
   const size_t index = PolicyFor(request.role, pool).Pick(candidates_, request.key, now_ns);
   Worker& worker = *Get(candidates_[index].id);
-  worker.breaker.Admit();
   ++worker.requests;
   ++worker.total;
   Lease lease{.worker = worker.id,
               .spec = worker.spec,
               .prompt_tokens = request.key.prompt_tokens,
               .output_tokens = request.key.output_tokens,
-              .others_left = untried > 1};
+              .others_left = untried > 1,
+              .pass = worker.breaker.Admit(now_ns),
+              .num_breaks = worker.num_breaks};
   worker.tokens += lease.prompt_tokens + lease.output_tokens;
   return {.lease = std::move(lease)};
 }
@@ -264,28 +283,60 @@ void Router::OnFirstByte(Lease& lease) {
   lease.prompt_tokens = 0;
 }
 
-void Router::Finish(const Lease& lease, AttemptEnd end, int64_t now_ns) {
+bool Router::Finish(const Lease& lease, AttemptEnd end, int64_t now_ns) {
   Worker* worker = Get(lease.worker);
-  if (worker == nullptr) return;  // removed meanwhile
+  if (worker == nullptr) return false;  // removed meanwhile
   --worker->requests;
   worker->tokens -= lease.prompt_tokens + lease.output_tokens;
-  if (end == AttemptEnd::kNoConnection) {
-    worker->health.OnRefused(now_ns);
-    worker->refused = true;
-  }
   if (end == AttemptEnd::kBusy) worker->avoid_until_ns = now_ns + options_.busy_avoid_ns;
-  if (IsFault(end)) {
-    ++worker->faults;
-    worker->breaker.Fail(now_ns);
+  const bool broken = end == AttemptEnd::kNoConnection || end == AttemptEnd::kBroken;
+  const bool known = broken && lease.num_breaks != worker->num_breaks;
+  if (IsFault(end)) ++worker->faults;
+  if (IsFault(end) && !known) {
+    worker->breaker.Fail(lease.pass, now_ns);
   } else if (end == AttemptEnd::kOk) {
-    worker->breaker.Succeed();
+    worker->breaker.Succeed(lease.pass);
   } else {
-    worker->breaker.Abandon();
+    worker->breaker.Abandon(lease.pass);
   }
-  if (end == AttemptEnd::kOk || IsFault(end)) {
+  if (end == AttemptEnd::kOk || (IsFault(end) && !known)) {
     worker->outlier.Count(IsFault(end));
     if (IsFault(end)) JudgeOutliers(*worker, now_ns);
   }
+  if (!broken || known) return false;
+  ++worker->num_breaks;
+  worker->probe_at_once = true;
+  worker->suspect_until_ns = now_ns + options_.suspect_ns;
+  if (end == AttemptEnd::kNoConnection) {
+    worker->health.OnLost(now_ns);
+    worker->lost = true;
+  }
+  return true;
+}
+
+int64_t Router::Room(std::string_view model, WorkerRole role, int64_t now_ns) {
+  const RouteRequest request{.model = model, .role = role};
+  int64_t trials = 0;
+  for (const auto& worker : workers_) {
+    if (worker->role != role || StateOf(*worker) != WorkerState::kReady) continue;
+    if (!Serves(*worker, model) || !Passes(*worker, request, Filter::kTriedToo, now_ns)) continue;
+    if (worker->breaker.state() == CircuitBreaker::State::kClosed) return kUnbounded;
+    ++trials;
+  }
+  return trials;
+}
+
+int64_t Router::Room(const WaitingRoom::Pool& pool, int64_t now_ns) {
+  switch (pool.workers) {
+    case WaitingRoom::Workers::kRegular:
+      return Room(pool.model, WorkerRole::kRegular, now_ns);
+    case WaitingRoom::Workers::kDecode:
+      return Room(pool.model, WorkerRole::kDecode, now_ns);
+    case WaitingRoom::Workers::kPair:
+      return std::min(Room(pool.model, WorkerRole::kPrefill, now_ns),
+                      Room(pool.model, WorkerRole::kDecode, now_ns));
+  }
+  return 0;
 }
 
 void Router::JudgeOutliers(Worker& worker, int64_t now_ns) {

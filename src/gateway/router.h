@@ -17,6 +17,7 @@
 #include "gateway/outlier.h"
 #include "gateway/policy.h"
 #include "gateway/retry.h"
+#include "gateway/waiting_room.h"
 #include "gateway/worker.h"
 
 namespace hayate::gateway {
@@ -29,6 +30,7 @@ struct RouterOptions {
   Health::Options health;
   OutlierScore::Options outlier;
   int64_t busy_avoid_ns = 1'000'000'000;   // after a 429 others are asked first, this long
+  int64_t suspect_ns = 1'000'000'000;      // the longest that a broken connection's probe may take
   int64_t load_valid_ns = 30'000'000'000;  // a reported load older than this says nothing
   int64_t max_workers = 4096;
 };
@@ -47,6 +49,8 @@ struct Lease {
   int64_t prompt_tokens = 0;  // still counted
   int64_t output_tokens = 0;
   bool others_left = false;  // another untried worker could have taken it
+  CircuitBreaker::Pass pass = CircuitBreaker::Pass::kFree;
+  uint32_t num_breaks = 0;  // of the worker's, when it began
 };
 
 enum class PickFailure : uint8_t {
@@ -65,6 +69,7 @@ class Router {
   bool Drain(WorkerId id);
   // Forgotten at once; what runs there may still Finish.
   bool Remove(WorkerId id);
+  // A probe that began before the worker's last broken connection says nothing; another is due.
   void OnProbe(WorkerId id, bool good, int64_t now_ns);
   void OnFacts(WorkerId id, const WorkerFacts& facts);
   void OnLoad(WorkerId id, const ReportedLoad& load);
@@ -75,11 +80,18 @@ class Router {
     std::optional<Lease> lease;
     PickFailure failure = PickFailure::kNoWorker;
     int64_t retry_after_s = 1;
+    bool may_come = false;  // a worker is known that could serve it, once it is up
   };
   Picked Pick(const RouteRequest& request, int64_t now_ns);
   // The prompt is computed: it weighs on the worker no more.
   void OnFirstByte(Lease& lease);
-  void Finish(const Lease& lease, AttemptEnd end, int64_t now_ns);
+  // All connections that a dying worker breaks are one failure of it: the first to be told. Until a
+  // probe has looked at the worker it gets nothing. Returns whether that probe is due now.
+  bool Finish(const Lease& lease, AttemptEnd end, int64_t now_ns);
+  // How many requests that role could take now: breakers let some through one at a time.
+  int64_t Room(std::string_view model, WorkerRole role, int64_t now_ns);
+  // The same for one line of the waiting room.
+  int64_t Room(const WaitingRoom::Pool& pool, int64_t now_ns);
 
   struct WorkerView {
     WorkerId id;
@@ -128,7 +140,10 @@ class Router {
     ReportedLoad reported;
     int64_t avoid_until_ns = 0;
     int64_t probing_until_ns = 0;  // a probe is under way
-    bool refused = false;          // since it was last up: its process is another one
+    bool lost = false;             // since it was last up: its process is another one
+    uint32_t num_breaks = 0;       // connections broken or refused, each event once
+    bool probe_at_once = false;    // a connection broke since the last probe began
+    int64_t suspect_until_ns = 0;  // a connection broke; not yet looked at
     int64_t requests = 0;
     int64_t tokens = 0;
     uint64_t total = 0;

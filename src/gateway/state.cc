@@ -1,15 +1,32 @@
 #include "gateway/state.h"
 
+#include <utility>
+
 #include "gateway/lane.h"
 
 namespace hayate::gateway {
+
+void Bell::Ring() {
+  {
+    std::lock_guard lock(mutex_);
+    ringing_ = true;
+  }
+  rung_.notify_one();
+}
+
+void Bell::WaitFor(std::chrono::nanoseconds longest) {
+  std::unique_lock lock(mutex_);
+  rung_.wait_for(lock, longest, [this] { return ringing_; });
+  ringing_ = false;
+}
 
 State::State(const GatewayOptions& gateway_options, obs::Registry& metrics_registry)
     : options(gateway_options),
       registry(metrics_registry),
       metrics(metrics_registry),
       router(gateway_options.router),
-      admission(gateway_options.admission) {
+      admission(gateway_options.admission),
+      waiting_room(gateway_options.admission.max_queued) {
   SetKeys(gateway_options.keys);
 }
 
@@ -24,6 +41,23 @@ void State::Start(const std::vector<Admission::Ticket>& tickets) {
       waiters.erase(it);
     }
     waiter.lane->PostAdmitted(waiter.exchange);
+  }
+}
+
+void State::WakeWaiting(int64_t now_ns) {
+  std::vector<std::pair<WaitingRoom::Ticket, Waiter>> called;
+  {
+    std::lock_guard lock(mutex);
+    if (waiting_room.size() == 0) return;
+    std::vector<WaitingRoom::Ticket> woken;
+    waiting_room.Wake([&](const WaitingRoom::Pool& pool) { return router.Room(pool, now_ns); },
+                      woken);
+    for (const WaitingRoom::Ticket ticket : woken) called.emplace_back(ticket, waiting.at(ticket));
+  }
+  for (const auto& [ticket, waiter] : called) {
+    if (waiter.lane->PostWorkerThere(waiter.exchange)) continue;
+    std::lock_guard lock(mutex);  // its mailbox is full: the next tick calls it again
+    if (waiting.contains(ticket)) waiting_room.WaitAgain(ticket);
   }
 }
 

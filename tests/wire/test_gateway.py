@@ -4,6 +4,7 @@ import asyncio
 import collections
 import json
 import socket
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -163,6 +164,7 @@ def test_bad_requests_and_busy_answers_are_no_faults_and_failures_are(log: Path)
         await reply.send(status, ANSWER if status == 200 else {"error": {"message": "no"}}, *fields)
 
     flags = ["--cb-timeout-duration-secs", "1", "--retry-max-retries", "0", "--cb-success-threshold", "1"]
+    flags += ["--queue-timeout-secs", "0"]  # fail at once instead of waiting for the breaker
     with gateway_before([ScriptedWorker(script)], log, *flags) as gateway, httpx.Client() as client:
 
         def post() -> httpx.Response:
@@ -188,6 +190,56 @@ def test_bad_requests_and_busy_answers_are_no_faults_and_failures_are(log: Path)
         assert int(refused.headers["retry-after"]) >= 1
         time.sleep(1.1)
         assert [post().status_code for _ in range(5)] == [200] * 5
+
+
+def test_requests_wait_for_the_only_worker_to_come_back_up_to_their_deadline(log: Path) -> None:
+    worker = ScriptedWorker()
+    with gateway_before([worker], log, "--queue-size", "3", "--queue-timeout-secs", "4") as gateway:
+        worker.kill()
+        answers: list[httpx.Response] = []
+
+        def post() -> None:
+            answers.append(httpx.post(gateway.url + CHAT, json=chat(), timeout=20))
+
+        threads = [threading.Thread(target=post) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + 5
+        while len(answers) < 3:  # the room has three places
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert [answer.status_code for answer in answers] == [503] * 3
+        assert all(answer.headers["retry-after"] for answer in answers)
+        assert gateway.metrics()["hayate_gateway_waiting_room"] == 3
+        again = ScriptedWorker(port=worker.port)
+        for thread in threads:
+            thread.join(20)
+        assert sorted(answer.status_code for answer in answers) == [200] * 3 + [503] * 3
+        assert gateway.metrics()["hayate_gateway_waiting_room"] == 0
+        again.kill()
+        begin = time.monotonic()
+        late = httpx.post(gateway.url + CHAT, json=chat(), timeout=20)
+        assert late.status_code == 503
+        assert late.json()["error"]["code"] == "no_healthy_workers"
+        assert 3.5 < time.monotonic() - begin < 8
+        again.close()
+
+
+def test_a_worker_that_is_well_but_broke_its_connections_is_tried_again_at_once(log: Path) -> None:
+    state = {"break": True}
+
+    async def script(reply: Reply) -> None:
+        if state["break"]:
+            return reply.cut()
+        return await reply.send(200, ANSWER)
+
+    flags = ["--cb-failure-threshold", "2", "--cb-timeout-duration-secs", "600", "--retry-max-retries", "1"]
+    with gateway_before([ScriptedWorker(script)], log, *flags) as gateway:
+        for _ in range(3):
+            assert httpx.post(gateway.url + CHAT, json=chat(), timeout=20).status_code in (502, 503)
+        state["break"] = False
+        # Its health route answers, so that nobody waits out the ten minutes of the breaker.
+        assert httpx.post(gateway.url + CHAT, json=chat(), timeout=20).status_code == 200
 
 
 def test_end_to_end_fields_pass_both_ways_and_hop_by_hop_ones_do_not(log: Path) -> None:

@@ -1,6 +1,7 @@
 """Real `hayate serve` replicas behind the gateway: the openai client, streams, cancels, and kill -9.
 
-HAYATE_GATEWAY_SOAK_S sets how long the killing goes on (default 20 s).
+HAYATE_GATEWAY_SOAK_S sets how long the killing goes on (default 20 s), HAYATE_GATEWAY_REPLICAS how many
+replicas there are (default 2).
 """
 
 import os
@@ -8,6 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -17,6 +19,7 @@ from gateway_process import GatewayProcess
 from server_process import ServerProcess
 
 SOAK_S = float(os.environ.get("HAYATE_GATEWAY_SOAK_S", "20"))
+REPLICAS = int(os.environ.get("HAYATE_GATEWAY_REPLICAS", "2"))
 FLAGS = ["--max-running-requests", "8", "--enable-metrics"]
 
 
@@ -46,11 +49,15 @@ class Fleet:
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    made = Fleet(2, tmp_path)
+    made = Fleet(REPLICAS, tmp_path)
     try:
         yield made
     finally:
         made.close()
+
+
+def requests_of(worker: ServerProcess) -> float:
+    return sum(value for name, value in worker.metrics().items() if name.startswith("sglang:num_requests_total"))
 
 
 def test_answers_are_those_of_a_replica_and_streams_and_cancels_work(fleet: Fleet) -> None:
@@ -125,11 +132,11 @@ def test_killed_replicas_cost_no_plain_request_and_every_broken_stream_says_so(f
     kills = 0
     while time.monotonic() < end:
         time.sleep(rng.uniform(1.0, 3.0))
-        victim = rng.randrange(2)
+        victim = rng.randrange(REPLICAS)
         fleet.workers[victim].kill()
         kills += 1
         fleet.restart(victim)
-        fleet.gateway.wait_for_workers(2, 60)
+        fleet.gateway.wait_for_workers(REPLICAS, 60)
     stop.set()
     for sender in senders:
         sender.join(90)
@@ -137,5 +144,14 @@ def test_killed_replicas_cost_no_plain_request_and_every_broken_stream_says_so(f
     print(f"{kills} kills: {plain} plain, {whole} whole streams, {broken} broken streams")
     assert wrong == []
     assert plain > 0
-    before = [httpx.get(w.url + "/metrics").text for w in fleet.workers]
-    assert all("num_requests_total" in text for text in before)
+    # Whoever came back takes load again.
+    before = [requests_of(worker) for worker in fleet.workers]
+
+    def ask(number: int) -> int:
+        body = {"model": model, "messages": [{"role": "user", "content": f"{number} sheep"}], "max_tokens": 4}
+        return httpx.post(fleet.gateway.url + "/v1/chat/completions", json=body, timeout=60).status_code
+
+    with ThreadPoolExecutor(4 * REPLICAS) as pool:
+        assert set(pool.map(ask, range(16 * REPLICAS))) == {200}
+    after = [requests_of(worker) for worker in fleet.workers]
+    assert all(now > then for now, then in zip(after, before, strict=True)), (before, after)
