@@ -22,6 +22,7 @@
 #include "app/weight_reading.h"
 #include "base/json_writer.h"
 #include "base/log.h"
+#include "console/console.h"
 #include "http/server.h"
 
 namespace hayate::app {
@@ -226,6 +227,7 @@ Status Serve(ServeOptions options) {
                         }});
   stack->Start();
   RETURN_IF_ERROR(server->Start([&service](http::Request& request, http::ResponseWriter writer) {
+    if (console::Answer(request, writer)) return;
     service.Handle(request, std::move(writer));
   }));
   LogReady(*stack, *server, options, start_ns);
