@@ -26,8 +26,8 @@ __device__ __forceinline__ float Silu(float x, __nv_bfloat16) {
 template <typename T, int kChunks, int kThreadBound>
 __global__ void __launch_bounds__(kThreadBound)
     InRegisters(T* out, const T* gate_up, int columns, const __grid_constant__ Fp8Rows fp8) {
-  WaitForPriorLaunches();
   AllowNextLaunch();
+  WaitForPriorLaunches();
   const int64_t row = blockIdx.x;
   const int first = static_cast<int>(blockIdx.y * blockDim.x) * kChunks;
   const T* gate_row = gate_up + row * 2 * columns;
@@ -48,8 +48,8 @@ __global__ void __launch_bounds__(kThreadBound)
 // Any width and alignment, no fp8.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) RowByElement(T* out, const T* gate_up, int columns) {
-  WaitForPriorLaunches();
   AllowNextLaunch();
+  WaitForPriorLaunches();
   const int64_t row = blockIdx.x;
   const T* gate = gate_up + row * 2 * columns;
   for (int i = threadIdx.x; i < columns; i += kThreads) {

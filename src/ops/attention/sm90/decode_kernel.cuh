@@ -457,12 +457,15 @@ __global__ __launch_bounds__(32 * kDecodeWarps,
   // The plan came with a copy, not from a launch: it may be read while earlier launches still run.
   const int32_t begin = params.plan.decode_begin[blockIdx.x];
   const int32_t count = params.plan.decode_begin[blockIdx.x + 1] - begin;
+  // Room for the blocks of the next launch, which fetch weights. One block stays: the next launch
+  // takes the end of this one for the end of all before it.
+  if (count == 0 && blockIdx.x > 0) return;
   for (int i = 0; i < min(2, count); ++i) {
     StoreItemHalf(LoadItemHalf(params, begin + i), &shared->items[i]);
   }
   __syncthreads();
-  WaitForPriorLaunches();
   AllowNextLaunch();
+  WaitForPriorLaunches();
   if (count == 0) return;
 
   TileWalk<S> walk;

@@ -54,8 +54,8 @@ __global__ __launch_bounds__(kThreads,
     FenceBarrierInit();
   }
   __syncthreads();
-  WaitForPriorLaunches();
   AllowNextLaunch();
+  WaitForPriorLaunches();
   if (threadIdx.x < 128) {
     LowerRegisters<kProducerRegisters<TCache>>();
     PrefillProducer<TCache, kD>{params, q_map, kv_map, shared}.Run();

@@ -19,8 +19,8 @@ template <DType kType>
 __global__ void __launch_bounds__(kThreads)
     EmbeddingKernel(float* out, const int32_t* ids, const uint8_t* table, int64_t row_bytes,
                     int64_t columns) {
-  WaitForPriorLaunches();
   AllowNextLaunch();
+  WaitForPriorLaunches();
   const int64_t begin = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kPerThread;
   if (begin >= columns) return;
   const uint8_t* row = table + ids[blockIdx.x] * row_bytes;

@@ -15,8 +15,8 @@ constexpr int kThreads = 256;
 template <typename Unit>
 __global__ void __launch_bounds__(kThreads)
     GatherKernel(Unit* out, const Unit* from, const int32_t* index, int64_t units) {
-  WaitForPriorLaunches();
   AllowNextLaunch();
+  WaitForPriorLaunches();
   const int64_t unit = int64_t{blockIdx.y} * kThreads + threadIdx.x;
   if (unit >= units) return;
   out[blockIdx.x * units + unit] = from[index[blockIdx.x] * units + unit];

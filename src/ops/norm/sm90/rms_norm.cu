@@ -45,8 +45,8 @@ __device__ __forceinline__ float BlockSum(float x) {
 template <typename X, typename Out, bool kAdd, int kChunks>
 __global__ void __launch_bounds__(kMaxThreads)
     RowInRegisters(const __grid_constant__ Params<X, Out> p) {
-  WaitForPriorLaunches();
   AllowNextLaunch();
+  WaitForPriorLaunches();
   const int64_t row = blockIdx.x;
   const int chunks = p.columns / 8;
   const int64_t begin = row * p.columns;
@@ -88,8 +88,8 @@ __global__ void __launch_bounds__(kMaxThreads)
 template <typename X, typename Out, bool kAdd>
 __global__ void __launch_bounds__(kPlainThreads)
     RowByElement(const __grid_constant__ Params<X, Out> p) {
-  WaitForPriorLaunches();
   AllowNextLaunch();
+  WaitForPriorLaunches();
   const int64_t begin = int64_t{blockIdx.x} * p.columns;
   const auto value = [&](int i) {
     if constexpr (kAdd) return p.residual[begin + i];

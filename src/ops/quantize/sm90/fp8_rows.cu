@@ -17,8 +17,8 @@ constexpr int kMaxChunks = 8;
 template <typename X, int kChunks>
 __global__ void __launch_bounds__(kMaxThreads)
     QuantizeKernel(const __grid_constant__ Fp8Rows out, const X* x, int columns) {
-  WaitForPriorLaunches();
   AllowNextLaunch();
+  WaitForPriorLaunches();
   const int64_t row = blockIdx.x;
   Eight values[kChunks];
 #pragma unroll

@@ -50,8 +50,8 @@ __device__ __forceinline__ PairIndex PairAt(const RopeParams& p, int pair) {
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads) RopeKernel(const __grid_constant__ RopeParams p) {
-  WaitForPriorLaunches();
   AllowNextLaunch();
+  WaitForPriorLaunches();
   const int64_t warp = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const int heads = p.q.count + p.k.count;
@@ -106,8 +106,8 @@ __global__ void __launch_bounds__(kThreads) RopeKernel(const __grid_constant__ R
 __global__ void __launch_bounds__(kThreads)
     RopeRowsKernel(float* out, const int32_t* positions, const float* inv_freq,
                    float attention_factor, int pairs, int64_t count) {
-  WaitForPriorLaunches();
   AllowNextLaunch();
+  WaitForPriorLaunches();
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (at >= count) return;
   const int64_t token = at / pairs;

@@ -53,8 +53,8 @@ __device__ __forceinline__ Best BestOfSlice(const float* logits, int begin, int 
 __global__ void __launch_bounds__(kThreads, 3)
     GreedyKernel(const __grid_constant__ SampleRowsArgs args, int slice, bool by_four) {
   __shared__ Shared shared;
-  WaitForPriorLaunches();
   AllowNextLaunch();
+  WaitForPriorLaunches();
   const int index = static_cast<int>(blockIdx.x) / kBlocks;
   const int logits_row = args.rows[index].logits_row;
   if (logits_row < 0) return;

@@ -168,8 +168,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     SampleKernel(const __grid_constant__ SampleRowsArgs args, int slice, bool by_four) {
   extern __shared__ float4 slice_memory[];
   __shared__ Shared shared;
-  WaitForPriorLaunches();
   AllowNextLaunch();
+  WaitForPriorLaunches();
   const int index = static_cast<int>(blockIdx.x) / kBlocks;
   const SamplerRow spec = args.rows[index];
   if (spec.logits_row < 0) return;

@@ -11,8 +11,8 @@ constexpr int kThreads = 1024;
 
 __global__ void __launch_bounds__(kThreads)
     StartCountsKernel(const __grid_constant__ StartCountsArgs args) {
-  WaitForPriorLaunches();
   AllowNextLaunch();
+  WaitForPriorLaunches();
   const CountsStart start = args.starts[blockIdx.x];
   if (start.counts_row < 0) return;
   int32_t* counts = args.state.counts + int64_t{start.counts_row} * args.vocab_size;
