@@ -14,6 +14,7 @@ void AddBench(CLI::App& root, Command& chosen) {
   AddBenchOps(*bench, chosen);
   AddBenchAllReduce(*bench, chosen);
   AddBenchGateway(*bench, chosen);
+  AddBenchRanks(*bench, chosen);
 }
 
 }  // namespace hayate::app

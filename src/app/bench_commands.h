@@ -9,6 +9,7 @@ void AddBenchAllReduce(CLI::App& bench, Command& chosen);
 void AddBenchGateway(CLI::App& bench, Command& chosen);
 void AddBenchOffline(CLI::App& bench, Command& chosen);
 void AddBenchOps(CLI::App& bench, Command& chosen);
+void AddBenchRanks(CLI::App& bench, Command& chosen);
 void AddBenchServe(CLI::App& bench, Command& chosen);
 void AddBenchStep(CLI::App& bench, Command& chosen);
 
