@@ -22,6 +22,8 @@ Result<std::unique_ptr<DraftModel>> LoadKind(const weights::Checkpoint& checkpoi
       return LoadNextN(checkpoint, options, target);
     case DraftKind::kDspark:
       return LoadDeepseekDspark(checkpoint, options, target);
+    case DraftKind::kStandalone:
+      return LoadStandaloneDraft(checkpoint, options, target);
     default:
       return Error(ErrorCode::kUnsupported, "no drafter of this kind");
   }
@@ -32,6 +34,9 @@ Result<std::unique_ptr<DraftModel>> LoadKind(const weights::Checkpoint& checkpoi
 Result<std::unique_ptr<DraftModel>> LoadDraftModel(const weights::Checkpoint& checkpoint,
                                                    const LoadOptions& options,
                                                    const Model& target) {
+  if (!options.experts.empty() && options.draft != DraftKind::kStandalone) {
+    return Error(ErrorCode::kUnsupported, "draft blocks run where rows do not travel to experts");
+  }
   Result<std::unique_ptr<DraftModel>> drafter = LoadKind(checkpoint, options, target);
   if (!drafter.ok()) return drafter.status().Under(checkpoint.path().string());
   return drafter;
