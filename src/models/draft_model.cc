@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "models/deepseek_draft.h"
+#include "models/standalone_draft.h"
 
 namespace hayate::models {
 namespace {
