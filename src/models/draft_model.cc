@@ -2,13 +2,16 @@
 
 #include "base/error.h"
 #include "models/deepseek_draft.h"
-#include "models/standalone_draft.h"
+#include "models/detail/deepseek_v3_config.h"
 
 namespace hayate::models {
 namespace {
 
 Result<std::unique_ptr<DraftModel>> LoadNextN(const weights::Checkpoint& checkpoint,
                                               const LoadOptions& options, const Model& target) {
+  if (IsDeepseekV3(checkpoint.architecture())) {
+    return LoadDeepseekV3Mtp(checkpoint, options, target);
+  }
   if (checkpoint.architecture() == "DeepseekV4ForCausalLM") {
     return LoadDeepseekMtp(checkpoint, options, target);
   }
@@ -23,8 +26,6 @@ Result<std::unique_ptr<DraftModel>> LoadKind(const weights::Checkpoint& checkpoi
       return LoadNextN(checkpoint, options, target);
     case DraftKind::kDspark:
       return LoadDeepseekDspark(checkpoint, options, target);
-    case DraftKind::kStandalone:
-      return LoadStandaloneDraft(checkpoint, options, target);
     default:
       return Error(ErrorCode::kUnsupported, "no drafter of this kind");
   }

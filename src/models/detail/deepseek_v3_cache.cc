@@ -5,7 +5,7 @@
 namespace hayate::models {
 
 Result<DeepseekV3Cache> DeepseekV3Cache::Plan(const DeepseekV3Config& config,
-                                              const LoadOptions& options) {
+                                              const LoadOptions& options, int32_t num_layers) {
   DeepseekV3Cache cache;
   ops::RowFormat rows = ops::RowFormat::kF32, keys = ops::RowFormat::kF32;
   switch (options.kv_dtype) {
@@ -43,23 +43,16 @@ Result<DeepseekV3Cache> DeepseekV3Cache::Plan(const DeepseekV3Config& config,
     cache.layer_bytes_ += ops::LatentPageBytes(cache.keys_);
   }
   cache.layout_.page_tokens = options.page_tokens;
-  cache.layout_.groups = {{.name = "latent",
-                           .kind = CacheKind::kFull,
-                           .page_bytes = config.num_layers * cache.layer_bytes_}};
+  cache.layout_.groups = {
+      {.name = "latent", .kind = CacheKind::kFull, .page_bytes = num_layers * cache.layer_bytes_}};
   return cache;
 }
 
-ops::LatentLayerView DeepseekV3Cache::Latents(int layer, std::byte* base) const {
-  ops::LatentLayerView view = latents_;
-  view.base = base + layer * layer_bytes_;
-  view.page_stride = page_bytes();
-  return view;
-}
-
-ops::LatentLayerView DeepseekV3Cache::IndexKeys(int layer, std::byte* base) const {
-  ops::LatentLayerView view = keys_;
-  view.base = base + layer * layer_bytes_ + key_offset_;
-  view.page_stride = page_bytes();
+DeepseekV3LayerCache DeepseekV3Cache::Layer(int layer, std::byte* base) const {
+  DeepseekV3LayerCache view = {latents_, keys_, packed_};
+  view.latents.base = base + layer * layer_bytes_;
+  view.keys.base = view.latents.base + key_offset_;
+  view.latents.page_stride = view.keys.page_stride = page_bytes();
   return view;
 }
 

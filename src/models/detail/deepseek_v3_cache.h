@@ -12,17 +12,22 @@
 
 namespace hayate::models {
 
+// One layer's rows.
+struct DeepseekV3LayerCache {
+  ops::LatentLayerView latents, keys;  // keys: V3.2 alone
+  bool packed = false;                 // index keys are stored transformed and quantised
+};
+
 class DeepseekV3Cache {
  public:
-  static Result<DeepseekV3Cache> Plan(const DeepseekV3Config& config, const LoadOptions& options);
+  // For the layers of the model, or `num_layers` others of their shape.
+  static Result<DeepseekV3Cache> Plan(const DeepseekV3Config& config, const LoadOptions& options,
+                                      int32_t num_layers);
 
   const CacheLayout& layout() const { return layout_; }
   int64_t page_bytes() const { return layout_.groups[0].page_bytes; }
   // Layer `layer` in the pool that begins at `base`.
-  ops::LatentLayerView Latents(int layer, std::byte* base) const;
-  ops::LatentLayerView IndexKeys(int layer, std::byte* base) const;
-  // Whether index keys are stored transformed and quantised.
-  bool packed() const { return packed_; }
+  DeepseekV3LayerCache Layer(int layer, std::byte* base) const;
 
  private:
   ops::LatentLayerView latents_, keys_;  // without a base

@@ -40,7 +40,7 @@ struct DeepseekV3Config {
   Fp8Block fp8_block;
   MoeSettings moe;  // the sparse layers and their experts
   std::optional<TokenIndexerSettings> indexer;
-  // Layers behind the last one that predict further tokens. Their tensors are not loaded.
+  // Layers behind the last one that predict further tokens; the first can be a drafter.
   int32_t num_draft_layers = 0;
   std::vector<int32_t> eos_ids;
 };

@@ -28,16 +28,7 @@ class Loader {
       : config_(config), options_(options), reader_(checkpoint, options, config.fp8_block) {}
 
   Result<DeepseekV3Weights> Load() {
-    DeepseekV3Weights weights;
-    const int rank = options_.rank, ranks = options_.num_ranks;
-    const int64_t unit = kColumnUnit / std::gcd<int64_t>(config_.value_dim, kColumnUnit);
-    weights.heads = SplitUnits(config_.num_heads, unit, rank, ranks);
-    weights.ffn = SplitUnits(config_.ffn_size, kColumnUnit, rank, ranks);
-    weights.vocab = SplitUnits(config_.vocab_size, kHeadRows, rank, ranks);
-    moe_ = PlanMoe(config_.moe, options_);
-    weights.moe = MoeConfigOf(config_.moe, hidden(), moe_);
-    weights.num_experts = moe_.num_experts;
-    weights.num_dp_ranks = moe_.num_dp_ranks;
+    DeepseekV3Weights weights = Shards();
     weights.layers.resize(static_cast<size_t>(config_.num_layers));
     for (int layer = 0; layer < config_.num_layers; ++layer) {
       RETURN_IF_ERROR(LoadLayer(layer, weights, weights.layers[static_cast<size_t>(layer)]));
@@ -48,8 +39,36 @@ class Loader {
     return weights;
   }
 
+  // The layer behind the last one. The config counts it among its sparse layers.
+  Result<DeepseekV3Draft> LoadDraft() {
+    const int64_t h = hidden();
+    const std::string prefix = "model.layers." + std::to_string(config_.num_layers) + ".";
+    DeepseekV3Draft draft;
+    RETURN_IF_ERROR(LoadLayer(config_.num_layers, Shards(), draft.layer));
+    ASSIGN_OR_RETURN(draft.token_norm, reader_.Vector(prefix + "enorm.weight", h));
+    ASSIGN_OR_RETURN(draft.state_norm, reader_.Vector(prefix + "hnorm.weight", h));
+    ASSIGN_OR_RETURN(draft.join, PackWhole(prefix + "eh_proj", h, 2 * h));
+    ASSIGN_OR_RETURN(draft.final_norm, reader_.Vector(prefix + "shared_head.norm.weight", h));
+    return draft;
+  }
+
  private:
   int64_t hidden() const { return config_.hidden_size; }
+
+  // What a rank holds of everything; no tensors.
+  DeepseekV3Weights Shards() {
+    DeepseekV3Weights weights;
+    const int rank = options_.rank, ranks = options_.num_ranks;
+    const int64_t unit = kColumnUnit / std::gcd<int64_t>(config_.value_dim, kColumnUnit);
+    weights.heads = SplitUnits(config_.num_heads, unit, rank, ranks);
+    weights.ffn = SplitUnits(config_.ffn_size, kColumnUnit, rank, ranks);
+    weights.vocab = SplitUnits(config_.vocab_size, kHeadRows, rank, ranks);
+    moe_ = PlanMoe(config_.moe, options_);
+    weights.moe = MoeConfigOf(config_.moe, hidden(), moe_);
+    weights.num_experts = moe_.num_experts;
+    weights.num_dp_ranks = moe_.num_dp_ranks;
+    return weights;
+  }
 
   Result<Linear> Pack(const std::vector<Matrix>& matrices) {
     Linear linear;
@@ -214,20 +233,34 @@ int64_t DeepseekV3Attention::bytes() const {
          (indexer ? indexer->bytes() : 0) + static_cast<int64_t>(q_norm.size() + kv_norm.size());
 }
 
+int64_t DeepseekV3Layer::bytes() const {
+  return attention.bytes() + mlp.gate_up.bytes() + mlp.down.bytes() + (moe ? moe->bytes() : 0) +
+         static_cast<int64_t>(attention_norm.size() + ffn_norm.size());
+}
+
 int64_t DeepseekV3Weights::bytes() const {
   int64_t sum = head.bytes() + static_cast<int64_t>(final_norm.size());
-  for (const DeepseekV3Layer& layer : layers) {
-    sum += layer.attention.bytes() + layer.mlp.gate_up.bytes() + layer.mlp.down.bytes() +
-           (layer.moe ? layer.moe->bytes() : 0) +
-           static_cast<int64_t>(layer.attention_norm.size() + layer.ffn_norm.size());
-  }
+  for (const DeepseekV3Layer& layer : layers) sum += layer.bytes();
   return sum;
+}
+
+int64_t DeepseekV3Draft::bytes() const {
+  return layer.bytes() + join.bytes() +
+         static_cast<int64_t>(token_norm.size() + state_norm.size() + final_norm.size());
 }
 
 Result<DeepseekV3Weights> LoadDeepseekV3Weights(const weights::Checkpoint& checkpoint,
                                                 const DeepseekV3Config& config,
                                                 const LoadOptions& options) {
   return Loader(checkpoint, config, options).Load();
+}
+
+Result<DeepseekV3Draft> LoadDeepseekV3Draft(const weights::Checkpoint& checkpoint,
+                                            const DeepseekV3Config& config,
+                                            const LoadOptions& options) {
+  DeepseekV3Config extended = config;
+  extended.moe.sparse.push_back(true);
+  return Loader(checkpoint, extended, options).LoadDraft();
 }
 
 }  // namespace hayate::models

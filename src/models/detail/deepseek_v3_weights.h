@@ -46,6 +46,8 @@ struct DeepseekV3Layer {
   DeepseekV3Attention attention;
   MlpLayer mlp;                        // of a dense layer
   std::optional<ops::MoeWeights> moe;  // of a sparse one
+
+  int64_t bytes() const;
 };
 
 struct DeepseekV3Weights {
@@ -66,5 +68,20 @@ struct DeepseekV3Weights {
 Result<DeepseekV3Weights> LoadDeepseekV3Weights(const weights::Checkpoint& checkpoint,
                                                 const DeepseekV3Config& config,
                                                 const LoadOptions& options);
+
+// The layer that predicts a further token: a sparse layer over
+// join · [norm(embedding of the token after); norm(what the trunk made of the token)].
+struct DeepseekV3Draft {
+  Buffer token_norm, state_norm;  // [H]
+  Linear join;                    // [H, 2H]
+  DeepseekV3Layer layer;
+  Buffer final_norm;  // [H]
+
+  int64_t bytes() const;
+};
+// The tensors of layer num_layers; kDataLoss where one is not there.
+Result<DeepseekV3Draft> LoadDeepseekV3Draft(const weights::Checkpoint& checkpoint,
+                                            const DeepseekV3Config& config,
+                                            const LoadOptions& options);
 
 }  // namespace hayate::models
