@@ -257,8 +257,10 @@ TEST(Load, BadOptionsAndDamagedTensorsAreErrors) {
 
 // A checkpoint of random weights in the shapes of a golden case's config runs.
 TEST(Load, DummyTensorsOfEveryFamilyAreWhatTheModelAsksFor) {
-  for (const char* name : {"qwen_moe/qwen3_moe_fp8", "qwen_moe/qwen2_moe", "gpt_oss/gpt_oss",
-                           "deepseek_v3/deepseek_v3", "deepseek_v32/deepseek_v32_fp8"}) {
+  for (const char* name :
+       {"qwen_moe/qwen3_moe_fp8", "qwen_moe/qwen2_moe", "gpt_oss/gpt_oss",
+        "deepseek_v3/deepseek_v3", "deepseek_v32/deepseek_v32_fp8", "deepseek_drafts/v4_mtp",
+        "deepseek_drafts/v4_pro_dspark", "deepseek_drafts/v41_dspark"}) {
     const std::string folder = std::string("tests/golden/") + name;
     Checkpoint dummy = Checkpoint::OpenConfig(folder).value();
     ASSERT_TRUE(dummy.AddDummyTensors(ListTensors(dummy, DType::kBF16).value(), 1).ok());
@@ -274,6 +276,29 @@ TEST(Load, DummyTensorsOfEveryFamilyAreWhatTheModelAsksFor) {
       ASSERT_TRUE(dummy.Has(tensor)) << name << " " << tensor;
       EXPECT_EQ(dummy.tensors().find(tensor)->second.shape, info.shape) << tensor;
     }
+  }
+}
+
+// Counts and bytes of the checkpoints that were published, V4-Pro's as computed from them.
+TEST(Load, TensorListsOfDeepseekV4AreThoseOfThePublishedCheckpoints) {
+  struct Published {
+    const char* name;
+    size_t tensors;
+    int64_t bytes;
+  };
+  for (const Published& published : {Published{"deepseek-v4-flash", 69187, 159609485896},
+                                     Published{"deepseek-v4-flash-0731", 72317, 166878536440},
+                                     Published{"deepseek-v4-pro", 145116, 864704792696}}) {
+    const Checkpoint checkpoint =
+        Checkpoint::OpenConfig(std::string("bench/models/") + published.name).value();
+    const auto tensors = ListTensors(checkpoint, DType::kBF16).value();
+    int64_t bytes = 0;
+    for (const weights::DummyTensor& tensor : tensors) {
+      bytes += tensor.shape.num_elements() * Info(tensor.dtype).block_bytes /
+               Info(tensor.dtype).block_elements;
+    }
+    EXPECT_EQ(tensors.size(), published.tensors) << published.name;
+    EXPECT_EQ(bytes, published.bytes) << published.name;
   }
 }
 

@@ -5,6 +5,7 @@
 #include "base/align.h"
 #include "base/error.h"
 #include "models/detail/deepseek_v3_tensors.h"
+#include "models/detail/deepseek_v4_tensors.h"
 #include "models/detail/tensor_names.h"
 
 namespace hayate::models {
@@ -120,6 +121,16 @@ Result<std::vector<weights::DummyTensor>> ListTensors(const weights::Checkpoint&
   if (IsDeepseekV3(checkpoint.architecture())) {
     ASSIGN_OR_RETURN(const DeepseekV3Config config, ReadDeepseekV3Config(checkpoint));
     return ListDeepseekV3Tensors(config, dtype);
+  }
+  if (checkpoint.architecture() == "DeepseekV4ForCausalLM") {
+    ASSIGN_OR_RETURN(const DeepseekV4Config config, ReadDeepseekV4Config(checkpoint));
+    ASSIGN_OR_RETURN(const auto drafts, ReadDeclaredDrafts(checkpoint, "", config));
+    return ListDeepseekV4Tensors(config, drafts);
+  }
+  if (checkpoint.architecture() == "DeepseekV41ForCausalLM") {
+    ASSIGN_OR_RETURN(const DeepseekV41Config config, ReadDeepseekV41Config(checkpoint));
+    ASSIGN_OR_RETURN(const auto drafts, ReadDeclaredDrafts(checkpoint, "text_config.", config));
+    return ListDeepseekV41Tensors(config, drafts);
   }
   ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(checkpoint));
   return ListTensors(config, dtype);

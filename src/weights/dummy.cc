@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <utility>
@@ -88,10 +89,10 @@ void FillPlain(TensorView out, uint64_t seed, float sigma) {
       return FillWith<uint8_t>(out, seed, [&](float v) { return static_cast<uint8_t>(small(v)); });
     case DType::kI16:
       return FillWith<int16_t>(out, seed, [&](float v) { return static_cast<int16_t>(small(v)); });
-    case DType::kI32:
-      return FillWith<int32_t>(out, seed, [&](float v) { return int32_t{small(v)}; });
+    case DType::kI32:  // ids, 0 to 7
+      return FillWith<int32_t>(out, seed, [&](float v) { return int32_t{std::abs(small(v))}; });
     case DType::kI64:
-      return FillWith<int64_t>(out, seed, [&](float v) { return int64_t{small(v)}; });
+      return FillWith<int64_t>(out, seed, [&](float v) { return int64_t{std::abs(small(v))}; });
     case DType::kBool:
       return FillWith<uint8_t>(out, seed, [](float v) { return uint8_t{v > 0}; });
     case DType::kF4E2M1:  // uniform codes; their scales, a tensor of their own, set the size

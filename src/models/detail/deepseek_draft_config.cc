@@ -73,6 +73,29 @@ Result<DeepseekDraftConfig> FindDeepseekDrafts(const weights::Checkpoint& checkp
   return draft;
 }
 
+Result<DeepseekDraftConfig> ReadDeclaredDrafts(const weights::Checkpoint& checkpoint,
+                                               std::string_view prefix,
+                                               const DeepseekTrunkConfig& config) {
+  const std::string before(prefix);
+  const weights::Metadata& metadata = checkpoint.metadata();
+  ASSIGN_OR_RETURN(const std::vector<int64_t> ratios,
+                   metadata.GetIntArray(before + "compress_ratios"));
+  DeepseekDraftConfig draft = {
+      .num_blocks = static_cast<int32_t>(ratios.size()) - config.num_layers,
+      .num_experts = config.num_experts,
+      .experts_per_token = config.experts_per_token};
+  if (draft.num_blocks <= 0) return DeepseekDraftConfig{};
+  if (metadata.Has(before + "dspark_block_size")) {
+    draft.kind = DraftKind::kDspark;
+    RETURN_IF_ERROR(ReadDspark(metadata, before, config, draft));
+  } else if (draft.num_blocks == 1) {
+    draft.kind = DraftKind::kNextN;
+  } else {
+    return DeepseekDraftConfig{};
+  }
+  return draft;
+}
+
 Result<DeepseekDraftConfig> ChooseDeepseekDrafts(const weights::Checkpoint& checkpoint,
                                                  std::string_view prefix,
                                                  const DeepseekTrunkConfig& config,

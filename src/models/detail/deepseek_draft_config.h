@@ -33,8 +33,14 @@ Result<DeepseekDraftConfig> FindDeepseekDrafts(const weights::Checkpoint& checkp
                                                std::string_view prefix,
                                                const DeepseekTrunkConfig& config);
 
-// The same for the drafter that the options ask for: kNone where they ask for none or for a model
-// of its own. kUnsupported where the checkpoint has another kind or none.
+// What a config without tensors says of its draft blocks: one for every compress_ratios entry
+// behind the trunk's, DSpark where it has fields of it. Errors as FindDeepseekDrafts.
+Result<DeepseekDraftConfig> ReadDeclaredDrafts(const weights::Checkpoint& checkpoint,
+                                               std::string_view prefix,
+                                               const DeepseekTrunkConfig& config);
+
+// FindDeepseekDrafts for the drafter that the options ask for: kNone where they ask for none or for
+// a model of its own. kUnsupported where the checkpoint has another kind or none.
 Result<DeepseekDraftConfig> ChooseDeepseekDrafts(const weights::Checkpoint& checkpoint,
                                                  std::string_view prefix,
                                                  const DeepseekTrunkConfig& config,
