@@ -63,6 +63,8 @@ void AddWorkers(CLI::App& command, GatewayFlags& f) {
                "workers are prefill/decode pairs (--prefill, --decode)");
   group.List("--prefill", f.prefill, "URL [BOOTSTRAP_PORT] of a prefill worker; may be repeated");
   group.List("--decode", f.decode, "URL of a decode worker; may be repeated");
+  group.Switch("--dp-aware", f.dp_aware,
+               "each data-parallel rank that a worker tells of is a worker of its own");
   group.Number("--load-monitor-interval", f.load_monitor_interval,
                "seconds between two looks at the workers' load; 0: never");
 }
@@ -160,6 +162,9 @@ void AddFailure(CLI::App& command, GatewayFlags& f) {
                100.0);
   group.Number("--retry-jitter-factor", f.retry_jitter_factor, "share of the wait, either way",
                1.0);
+  group.Count("--hedge-after-ms", f.hedge_after_ms,
+              "ask a second worker when the first has not begun to answer; 0: never", 0, kMany);
+  group.Number("--hedge-max-share", f.hedge_max_share, "of the requests", 1.0);
   group.Switch("--disable-circuit-breaker", f.disable_circuit_breaker,
                "failing workers are kept in use");
   group.Count("--cb-failure-threshold", f.cb_failure_threshold, "failures in a row that open it", 1,
@@ -188,6 +193,8 @@ void AddOperation(CLI::App& command, GatewayFlags& f) {
   group.List("--request-id-headers", f.request_id_headers, "where clients put their request id");
   group.List("--forward-headers", f.forward_headers,
              "only these request headers pass, besides the standard ones");
+  group.List("--cors-allowed-origins", f.cors_allowed_origins,
+             "origins whose web pages may read answers; * is everybody");
   group.Add("--log-level", f.log_level, "debug, info, warning, error, off");
   group.Add("--access-log", f.access_log, "file for one JSON line a request; - is the output");
   group.Number("--drain-settle-secs", f.drain_settle_secs,

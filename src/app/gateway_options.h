@@ -31,6 +31,7 @@ struct GatewayFlags {
   std::vector<std::string> prefill;
   std::vector<std::string> decode;
   double load_monitor_interval = 10.0;
+  bool dp_aware = false;
   // TLS
   std::string tls_cert_path;
   std::string tls_key_path;
@@ -75,6 +76,8 @@ struct GatewayFlags {
   int64_t retry_max_backoff_ms = 5000;
   double retry_backoff_multiplier = 2.0;
   double retry_jitter_factor = 0.2;
+  int64_t hedge_after_ms = 0;
+  double hedge_max_share = 0.05;
   bool disable_circuit_breaker = false;
   int cb_failure_threshold = 5;
   int cb_success_threshold = 2;
@@ -91,6 +94,7 @@ struct GatewayFlags {
   // Headers, logs, life
   std::vector<std::string> request_id_headers;
   std::vector<std::string> forward_headers;
+  std::vector<std::string> cors_allowed_origins;
   std::string log_level = "info";
   std::string access_log;
   double drain_settle_secs = 2.0;

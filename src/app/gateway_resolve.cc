@@ -45,6 +45,7 @@ gateway::RouterOptions RouterOf(const GatewayFlags& flags) {
   router.policy.max_age_ns = Ns(flags.max_age_secs);
   router.prefill_policy = flags.prefill_policy;
   router.decode_policy = flags.decode_policy;
+  router.dp_aware = flags.dp_aware;
   router.breaker = {.enabled = !flags.disable_circuit_breaker,
                     .failure_threshold = flags.cb_failure_threshold,
                     .success_threshold = flags.cb_success_threshold,
@@ -163,7 +164,11 @@ Result<gateway::GatewayOptions> ResolveGatewayOptions(const GatewayFlags& flags)
                        .max_queued = flags.queue_size,
                        .queue_timeout_ns = Ns(flags.queue_timeout_secs),
                        .requests_per_second = flags.rate_limit};
+  options.hedge = {.after_ns = flags.hedge_after_ms * 1'000'000,
+                   .max_share = flags.hedge_max_share};
   options.headers.allowed = flags.forward_headers;
+  options.headers.drop_cors = !flags.cors_allowed_origins.empty();
+  options.cors.allowed_origins = flags.cors_allowed_origins;
   if (!flags.request_id_headers.empty()) {
     options.headers.request_id_headers = flags.request_id_headers;
   }

@@ -40,8 +40,12 @@ void Scan(std::string_view body) {
       RendezvousSplice({.host = "h", .port = 1}, rooms, rooms.size() > 1, fields.empty);
   CHECK(splice.starts_with("\"bootstrap_host\""));
   std::string merged = text;
-  const bool changed = MergeInputLogprobs(text.substr(0, text.size() / 2), merged);
-  CHECK(changed ? merged.size() > text.size() : merged == text);
+  const PromptLogprobs logprobs(std::string_view(text).substr(0, text.size() / 2));
+  logprobs.MergeInto(merged);
+  CHECK(merged.size() > text.size() || merged == text);
+  std::string events;
+  logprobs.MergeEvents(text, events);
+  CHECK(events.size() > text.size() || events == text);
 }
 
 void Stream(std::string_view bytes, size_t step) {

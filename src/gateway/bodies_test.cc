@@ -135,12 +135,46 @@ TEST(PdBody, SplicesOneRoomOrArrays) {
 TEST(PdBody, MergesThePromptsLogprobs) {
   const std::string prefill =
       R"({"text":"x","meta_info":{"input_token_logprobs":[[-0.5,1,"a]"],[-0.1,2,null]]}})";
+  const PromptLogprobs logprobs(prefill);
   std::string decode = R"({"meta_info":{"input_token_logprobs":[[-0.2,3,null]],"id":1}})";
-  EXPECT_TRUE(MergeInputLogprobs(prefill, decode));
+  logprobs.MergeInto(decode);
   EXPECT_EQ(decode, R"({"meta_info":{"input_token_logprobs":[[-0.5,1,"a]"],[-0.1,2,null],)"
                     R"([-0.2,3,null]],"id":1}})");
-  std::string none = "{}";
-  EXPECT_FALSE(MergeInputLogprobs(prefill, none));
+  std::string none = R"({"text":"\"input_token_logprobs\":[]"})";
+  logprobs.MergeInto(none);
+  EXPECT_EQ(none, R"({"text":"\"input_token_logprobs\":[]"})");
+  EXPECT_TRUE(PromptLogprobs("{}").empty());
+  EXPECT_TRUE(PromptLogprobs(R"({"input_token_logprobs":[[1)").empty());  // cut off
+}
+
+TEST(PromptLogprobs, EachSequenceOfABatchGetsItsOwn) {
+  const PromptLogprobs logprobs(
+      R"([{"meta_info":{"input_token_logprobs":[1]}},{"meta_info":{"input_token_logprobs":[]}},)"
+      R"({"meta_info":{"input_token_logprobs":[3,33]}}])");
+  std::string decode =
+      R"([{"input_token_logprobs": [7]},{"input_token_logprobs":[8]},{"input_token_logprobs":[]}])";
+  logprobs.MergeInto(decode);
+  EXPECT_EQ(decode, R"([{"input_token_logprobs": [1,7]},{"input_token_logprobs":[8]},)"
+                    R"({"input_token_logprobs":[3,33]}])");
+}
+
+TEST(PromptLogprobs, StandInEveryEventOfAStreamByItsIndex) {
+  const PromptLogprobs logprobs(
+      "data: {\"index\":1,\"meta_info\":{\"input_token_logprobs\":[5]}}\n\n"
+      "data: {\"index\":0,\"meta_info\":{\"input_token_logprobs\":[4]}}\n\n"
+      "data: {\"index\":1,\"meta_info\":{\"input_token_logprobs\":[5,6]}}\n\ndata: [DONE]\n\n");
+  std::string out;
+  logprobs.MergeEvents(
+      "data: {\"meta_info\":{\"input_token_logprobs\":[9]},\"index\":1}\n\n"
+      "data: {\"meta_info\":{\"input_token_logprobs\":[]}}\r\n\r\n"
+      ": \"input_token_logprobs\":[]\n"
+      "data: {\"meta_info\":{\"input_token_logprobs\":[]},\"index\":2}\n\ndata: [DONE]\n\n",
+      out);
+  EXPECT_EQ(out,
+            "data: {\"meta_info\":{\"input_token_logprobs\":[5,6,9]},\"index\":1}\n\n"
+            "data: {\"meta_info\":{\"input_token_logprobs\":[4]}}\r\n\r\n"
+            ": \"input_token_logprobs\":[]\n"
+            "data: {\"meta_info\":{\"input_token_logprobs\":[]},\"index\":2}\n\ndata: [DONE]\n\n");
 }
 
 }  // namespace

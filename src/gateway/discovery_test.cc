@@ -91,23 +91,49 @@ TEST(WorkerFile, IsLinesOrJson) {
 TEST(WorkerFacts, AreReadFromSglangsForms) {
   WorkerFacts facts;
   ReadServerInfo(R"({"model_path":"/m","served_model_name":"M","max_total_num_tokens":1000,)"
-                 R"("disaggregation_mode":"decode","max_running_requests":64})",
+                 R"("disaggregation_mode":"decode","max_running_requests":64,)"
+                 R"("dp_size":4})",
                  facts);
   ReadModelList(R"({"data":[{"id":"M"},{"id":"M:lora"},{"id":5}]})", facts);
   EXPECT_EQ(facts.models, (std::vector<std::string>{"M", "M:lora"}));
   EXPECT_EQ(facts.max_total_tokens, 1000);
   EXPECT_EQ(facts.role, WorkerRole::kDecode);
+  EXPECT_EQ(facts.dp_size, 4);
   const auto loads =
       ReadLoads(R"({"loads":[{"num_running_reqs":2,"num_waiting_reqs":3,"token_usage":0.5},)"
                 R"({"num_running_reqs":1,"num_waiting_reqs":0,"token_usage":0.25}]})",
-                7);
+                -1, 7);
   ASSERT_TRUE(loads.has_value());
   EXPECT_EQ(loads->running, 3);
   EXPECT_EQ(loads->waiting, 3);
   EXPECT_EQ(loads->token_usage, 0.5);
-  const auto old = ReadLoads(R"([{"dp_rank":0,"num_reqs":5,"num_waiting_reqs":2}])", 7);
+  const auto old = ReadLoads(R"([{"dp_rank":0,"num_reqs":5,"num_waiting_reqs":2}])", -1, 7);
   EXPECT_EQ(old->running, 3);
-  EXPECT_FALSE(ReadLoads("{}", 7).has_value());
+  const auto second = ReadLoads(
+      R"({"loads":[{"dp_rank":0,"num_running_reqs":2},{"dp_rank":1,"num_running_reqs":7}]})", 1, 7);
+  EXPECT_EQ(second->running, 7);
+  EXPECT_FALSE(ReadLoads("{}", -1, 7).has_value());
+}
+
+TEST(Ranks, OfAProcessAreWorkersThatComeAndGoTogether) {
+  Router router({.dp_aware = true});
+  const WorkerSpec spec{.url = "http://a:1", .source = "file"};
+  const WorkerId first = *router.Add(spec);
+  router.OnProbe(first, true, 0);
+  router.OnFacts(first, {.models = {"M"}, .dp_size = 3});
+  router.OnFacts(first, {.models = {"M"}, .dp_size = 3});  // again, after a restart
+  const auto ranks = router.Workers();
+  ASSERT_EQ(ranks.size(), 3u);
+  EXPECT_EQ(NameOf(*ranks[0].spec), "http://a:1@0");
+  EXPECT_EQ(NameOf(*ranks[2].spec), "http://a:1@2");
+  EXPECT_EQ(ranks[0].state, WorkerState::kReady);
+  EXPECT_EQ(ranks[1].state, WorkerState::kPending);
+  EXPECT_EQ(router.FindUrl("http://a:1@1")->id, ranks[1].id);
+  SyncWorkers(router, "file", {spec});
+  EXPECT_EQ(router.Workers().size(), 3u);
+  EXPECT_EQ(router.Workers()[1].spec->dp_rank, 1);
+  SyncWorkers(router, "file", {});
+  EXPECT_EQ(router.Reap().size(), 3u);
 }
 
 TEST(SyncWorkers, TouchesOnlyItsOwnSource) {

@@ -82,6 +82,7 @@ Exchange::Exchange(Lane& lane, uint64_t id, http::Request& request, http::Respon
 Exchange::~Exchange() {
   // Legs are over by now, or the process is ending.
   if (main_.fetch != 0) main_.client->Cancel(main_.fetch);
+  if (hedge_.fetch != 0) hedge_.client->Cancel(hedge_.fetch);
   if (prefill_.fetch != 0) prefill_.client->Cancel(prefill_.fetch);
 }
 
@@ -238,29 +239,61 @@ http::ClientRequest Exchange::RequestFor(const WorkerSpec& spec, const Target& t
   return request;
 }
 
+http::ClientRequest::SharedBody Exchange::BodyWith(std::string splice) const {
+  if (splice.empty()) return {body_, {std::string_view(*body_)}};
+  // The pieces of a body that several connections may still be writing: owned together.
+  struct Owner {
+    std::shared_ptr<const std::string> body;
+    std::string splice;
+  };
+  auto owner = std::make_shared<const Owner>(Owner{body_, std::move(splice)});
+  const std::string_view body = *owner->body;
+  return {
+      owner,
+      {body.substr(0, body_fields_.insert_at), owner->splice, body.substr(body_fields_.insert_at)}};
+}
+
+http::ClientRequest::SharedBody Exchange::BodyFor(const WorkerSpec& spec) const {
+  std::string splice;
+  if (route_.kind == RouteKind::kInference && body_fields_.is_object) {
+    splice = RankSplice({.rank = spec.dp_rank}, RankField::kSingle);
+    if (body_fields_.empty && !splice.empty()) splice.pop_back();
+  }
+  return BodyWith(std::move(splice));
+}
+
 void Exchange::StartSingle(Lease lease, std::shared_ptr<const Target> target) {
   main_.lease = std::move(lease);
   if (target == nullptr) return OnFailed(Status(ErrorCode::kUnavailable, "the worker is gone"));
   http::ClientRequest request = RequestFor(*main_.lease->spec, *target);
-  request.shared_body = {body_, {std::string_view(*body_)}};
+  request.shared_body = BodyFor(*main_.lease->spec);
   if (rest_) {
     request.streamed_bytes =
         body_bytes_ ? *body_bytes_ - body_->size() : http::ClientRequest::kUnknownLength;
   }
   Send(main_, std::move(target), std::move(request), MainHandlers());
+  ArmHedge();
 }
 
 void Exchange::Send(Leg& leg, std::shared_ptr<const Target> target, http::ClientRequest request,
                     http::ResponseHandlers handlers) {
   leg.client = lane_.ClientFor(leg.lease->worker, target);
   handlers.on_sent = [this, &leg](http::ResponseHandlers::Via via) {
-    leg.sent_ns = lane_.now_ns();
-    leg.reused = via == http::ResponseHandlers::Via::kReused;
+    // A hedge may have taken the place of what it stood beside.
+    Leg& place = &leg == &hedge_ && hedge_.fetch == 0 ? main_ : leg;
+    place.sent_ns = lane_.now_ns();
+    place.reused = via == http::ResponseHandlers::Via::kReused;
   };
   leg.fetch = leg.client->Fetch(std::move(request), std::move(handlers));
 }
 
 bool Exchange::TryAgain(AttemptEnd end) {
+  if (hedge_.fetch != 0 && end != AttemptEnd::kOk) {  // the other attempt is on its way already
+    tried_.push_back(main_.lease->worker);
+    EndLeg(main_, end);
+    main_ = std::exchange(hedge_, {});
+    return true;
+  }
   const RetryInput input{.end = end,
                          .retries_so_far = retries_,
                          .unsent_so_far = unsent_,
@@ -284,7 +317,7 @@ bool Exchange::TryAgain(AttemptEnd end) {
   held_body_.clear();
   boundary_ = EventBoundary();
   prefill_ok_ = pending_done_ = false;
-  prefill_body_.clear();
+  ForgetPrefillBody();
   if (decision.delay_ns == 0) {
     Attempt();
     return true;
@@ -313,6 +346,7 @@ void Exchange::EndLeg(Leg& leg, AttemptEnd end) {
 
 void Exchange::EndAttempt(AttemptEnd end) {
   EndLeg(prefill_, prefill_ok_ ? AttemptEnd::kOk : AttemptEnd::kCancelled);
+  EndLeg(hedge_, AttemptEnd::kCancelled);
   EndLeg(main_, end);
 }
 

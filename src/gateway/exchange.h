@@ -23,6 +23,7 @@
 #include "gateway/error_reply.h"
 #include "gateway/event_boundary.h"
 #include "gateway/header_rules.h"
+#include "gateway/pd_body.h"
 #include "gateway/retry.h"
 #include "gateway/route.h"
 #include "gateway/router.h"
@@ -74,6 +75,10 @@ class Exchange {
   void Send(Leg& leg, std::shared_ptr<const Target> target, http::ClientRequest request,
             http::ResponseHandlers handlers);
   http::ClientRequest RequestFor(const WorkerSpec& spec, const Target& target);
+  // The held part of the body with `splice` behind its opening brace.
+  http::ClientRequest::SharedBody BodyWith(std::string splice) const;
+  // The same for a request to one worker.
+  http::ClientRequest::SharedBody BodyFor(const WorkerSpec& spec) const;
   void NoWorker(const Router::Picked& picked);
   // Ends the attempt; true when another one is on its way.
   bool TryAgain(AttemptEnd end);
@@ -106,7 +111,14 @@ class Exchange {
   void Complete();
   void BreakStream(AttemptEnd end);
   void HoldBack();
+  size_t MaxHeldBytes() const;
   void OnFirstByte();
+
+  // exchange_hedge.cc: a second attempt beside a slow one.
+  void ArmHedge();
+  void StartHedge();
+  void PromoteHedge();
+  void OnHedgeDone(const Status& status);
 
   // exchange_upload.cc: the rest of a large body.
   void OnMainDrained();
@@ -117,6 +129,7 @@ class Exchange {
   void OnPrefillHead(int status, http::HeaderView headers);
   void OnPrefillDone(const Status& status);
   void PrefillFailed(AttemptEnd end);
+  void ForgetPrefillBody();
   bool WaitsForPrefill() const { return prefill_.lease.has_value() && !prefill_ok_; }
 
   Lane& lane_;
@@ -154,10 +167,14 @@ class Exchange {
   // The attempt.
   Leg main_;
   Leg prefill_;
+  Leg hedge_;  // the first of it and main_ that answers becomes main_
+  std::optional<http::Timer> hedge_timer_;
+  bool hedged_ = false;  // once is enough
   bool prefill_ok_ = false;
   int prefill_status_ = 0;
   bool prefill_busy_ = false;
   std::string prefill_body_;
+  std::optional<PromptLogprobs> prompt_logprobs_;  // views into it
   std::vector<WorkerId> tried_;
   int retries_ = 0;
   int unsent_ = 0;  // attempts that reached no worker
@@ -173,6 +190,7 @@ class Exchange {
   std::string held_body_;
   EventBoundary boundary_;
   std::string events_out_;     // scratch
+  std::string merged_events_;  // scratch
   bool begun_ = false;         // the client has bytes
   bool held_back_ = false;     // the worker waits for the client
   bool pending_done_ = false;  // decode ended before prefill did

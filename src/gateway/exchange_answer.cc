@@ -5,13 +5,14 @@
 
 #include "base/error.h"
 #include "gateway/lane.h"
-#include "gateway/pd_body.h"
 
 namespace hayate::gateway {
 namespace {
 
 // A body up to here is relayed when it is whole.
 constexpr uint64_t kMaxHeldBytes = 256 << 10;
+// The same when a prompt's log-probabilities are to be put in.
+constexpr uint64_t kMaxMergedBytes = 64 << 20;
 // Beyond it the worker waits until the client has taken everything.
 constexpr size_t kMaxUnsentBytes = 256 << 10;
 constexpr int64_t kCrossingNs = 1'000'000'000;
@@ -51,13 +52,14 @@ void Exchange::OnHead(int status, http::HeaderView headers) {
   main_.answered = true;
   const AttemptEnd end = EndOfStatus(status, headers.Find("retry-after").has_value());
   if (end != AttemptEnd::kOk && TryAgain(end)) return;
+  EndLeg(hedge_, AttemptEnd::kCancelled);
   status_ = status;
   answer_end_ = end;
-  answer_fields_.Assign(headers, request_id_);
+  answer_fields_.Assign(headers, lane_.state().options.headers, request_id_);
   answer_bytes_ = LengthOf(headers);
   const std::string_view type = headers.Find("content-type").value_or("");
   events_ = status == 200 && type.starts_with("text/event-stream");
-  held_ = !events_ && (method_ == "HEAD" || answer_bytes_.value_or(0) <= kMaxHeldBytes);
+  held_ = !events_ && (method_ == "HEAD" || answer_bytes_.value_or(0) <= MaxHeldBytes());
   if (!WaitsForPrefill()) return;
   if (status >= 400) {
     // Decode refused: prefill would wait for it in vain.
@@ -65,6 +67,11 @@ void Exchange::OnHead(int status, http::HeaderView headers) {
   } else {
     main_.client->Pause(main_.fetch);
   }
+}
+
+size_t Exchange::MaxHeldBytes() const {
+  const bool merges = body_fields_.return_logprob && (prefill_.lease || prompt_logprobs_);
+  return merges ? kMaxMergedBytes : kMaxHeldBytes;
 }
 
 void Exchange::OnFirstByte() {
@@ -91,7 +98,7 @@ void Exchange::Relay(std::string_view bytes) {
   if (events_) return RelayEvents(bytes);
   if (held_) {
     held_body_.append(bytes);
-    if (held_body_.size() <= kMaxHeldBytes) return;
+    if (held_body_.size() <= MaxHeldBytes()) return;
     held_ = false;
     BeginStream();
     writer_.Write(std::exchange(held_body_, {}));
@@ -108,6 +115,11 @@ void Exchange::RelayEvents(std::string_view bytes) {
   if (events_out_.empty()) return;
   if (!begun_) BeginStream();
   ++num_events_;
+  if (prompt_logprobs_) {
+    merged_events_.clear();
+    prompt_logprobs_->MergeEvents(events_out_, merged_events_);
+    merged_events_.swap(events_out_);
+  }
   writer_.Write(events_out_);
   HoldBack();
 }
@@ -151,7 +163,7 @@ void Exchange::Complete() {
     writer_.Write(tail);
     writer_.End();
   } else if (held_) {
-    if (!prefill_body_.empty()) MergeInputLogprobs(prefill_body_, held_body_);
+    if (prompt_logprobs_) prompt_logprobs_->MergeInto(held_body_);
     final_status_ = status_;
     const std::vector<http::Header> headers = answer_fields_.View();
     writer_.Send({.status = status_, .headers = headers, .content_length = answer_bytes_},

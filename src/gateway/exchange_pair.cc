@@ -41,19 +41,11 @@ void Exchange::StartPair(Lease prefill, Lease decode) {
   const std::string splice =
       RendezvousSplice({.host = shown, .port = prefill_.lease->spec->bootstrap_port}, rooms, arrays,
                        body_fields_.empty);
-  // The pieces of a body that two connections may still be writing: owned together.
-  struct Owner {
-    std::shared_ptr<const std::string> body;
-    std::string splice;
-  };
-  auto owner = std::make_shared<const Owner>(Owner{body_, splice});
-  const std::string_view body = *owner->body;
-  const http::ClientRequest::SharedBody shared{
-      owner,
-      {body.substr(0, body_fields_.insert_at), owner->splice, body.substr(body_fields_.insert_at)}};
+  const int prefill_rank = prefill_.lease->spec->dp_rank;
+  const int decode_rank = main_.lease->spec->dp_rank;
 
   http::ClientRequest request = RequestFor(*prefill_.lease->spec, *prefill_target);
-  request.shared_body = shared;
+  request.shared_body = BodyWith(RankSplice({.rank = prefill_rank}, RankField::kPairLeg) + splice);
   http::ResponseHandlers handlers;
   handlers.on_head = [this](int status, http::HeaderView headers) {
     OnPrefillHead(status, headers);
@@ -65,7 +57,9 @@ void Exchange::StartPair(Lease prefill, Lease decode) {
   Send(prefill_, std::move(prefill_target), std::move(request), std::move(handlers));
 
   request = RequestFor(*main_.lease->spec, *decode_target);
-  request.shared_body = shared;
+  request.shared_body = BodyWith(
+      RankSplice({.rank = decode_rank, .prefill_rank = prefill_rank}, RankField::kPairLeg) +
+      splice);
   Send(main_, std::move(decode_target), std::move(request), MainHandlers());
 }
 
@@ -81,11 +75,17 @@ void Exchange::OnPrefillDone(const Status& status) {
   if (prefill_status_ >= 300) return PrefillFailed(EndOfStatus(prefill_status_, prefill_busy_));
   EndLeg(prefill_, AttemptEnd::kOk);
   prefill_ok_ = true;
-  if (events_ || !body_fields_.return_logprob) prefill_body_.clear();
+  if (body_fields_.return_logprob) prompt_logprobs_.emplace(prefill_body_);
+  if (!body_fields_.return_logprob || prompt_logprobs_->empty()) ForgetPrefillBody();
   const std::string early = std::exchange(held_body_, {});
   if (!early.empty()) Relay(early);
   if (pending_done_) return Complete();
   if (main_.answered && main_.fetch != 0) main_.client->Resume(main_.fetch);
+}
+
+void Exchange::ForgetPrefillBody() {
+  prompt_logprobs_.reset();
+  prefill_body_.clear();
 }
 
 // Decode waits for a cache that will never come: it is cancelled with its partner.

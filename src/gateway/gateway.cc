@@ -48,6 +48,7 @@ Gateway::Gateway(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Gateway::~Gateway() { impl_->prober.reset(); }
 
 void Gateway::Handle(http::Request& request, http::ResponseWriter writer) {
+  if (http::ApplyCors(impl_->state.options.cors, request, writer)) return;
   const Route route = RouteOf(request.method, request.path);
   Lane& lane = *impl_->lanes[request.thread.index()];
   if (route.kind == RouteKind::kInference || route.kind == RouteKind::kAnyWorker) {

@@ -48,6 +48,11 @@ bool NamedByConnection(http::HeaderView headers, std::string_view name) {
   return false;
 }
 
+bool IsCors(std::string_view name) {
+  constexpr std::string_view kPrefix = "access-control-";
+  return EqualsIgnoreCase(name.substr(0, kPrefix.size()), kPrefix);
+}
+
 }  // namespace
 
 void AppendRequestFields(http::HeaderView headers, const HeaderRules& rules,
@@ -82,7 +87,8 @@ void ResponseFields::Add(std::string_view name, std::string_view value) {
                     static_cast<uint32_t>(value.size())});
 }
 
-void ResponseFields::Assign(http::HeaderView headers, std::string_view request_id) {
+void ResponseFields::Assign(http::HeaderView headers, const HeaderRules& rules,
+                            std::string_view request_id) {
   Clear();
   const bool has_connection = headers.Find("connection").has_value();
   bool has_id = false;
@@ -90,6 +96,7 @@ void ResponseFields::Assign(http::HeaderView headers, std::string_view request_i
     // This server dates its own answers.
     if (IsOneOf(field.name, kHopByHop) || EqualsIgnoreCase(field.name, "date")) continue;
     if (has_connection && NamedByConnection(headers, field.name)) continue;
+    if (rules.drop_cors && IsCors(field.name)) continue;
     has_id = has_id || EqualsIgnoreCase(field.name, "x-request-id");
     Add(field.name, field.value);
   }

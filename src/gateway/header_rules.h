@@ -15,6 +15,7 @@ struct HeaderRules {
   // request ids and trace context.
   std::vector<std::string> allowed;
   std::vector<std::string> request_id_headers = {"x-request-id"};  // the first that is there counts
+  bool drop_cors = false;  // the workers' own: the gateway says who may read
 };
 
 // The request's fields as lines for http::ClientRequest::raw_fields, but for Authorization, which
@@ -28,7 +29,7 @@ std::string_view RequestIdOf(http::HeaderView headers, const HeaderRules& rules)
 // The response's fields, copied so that they outlive the head they came with.
 class ResponseFields {
  public:
-  void Assign(http::HeaderView headers, std::string_view request_id);
+  void Assign(http::HeaderView headers, const HeaderRules& rules, std::string_view request_id);
   std::vector<http::Header> View() const;
   void Clear() { text_.clear(), spans_.clear(); }
 

@@ -1,5 +1,6 @@
 #include "gateway/lane.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace hayate::gateway {
@@ -84,6 +85,17 @@ void Lane::Remove(uint64_t exchange) {
   dead_.push_back(std::move(it->second));
   exchanges_.erase(it);
   loop().RequestTurnEnd(this);
+}
+
+void Lane::EarnHedge() {
+  constexpr double kMaxSaved = 10.0;  // a burst of hedges after a quiet time
+  hedge_budget_ = std::min(hedge_budget_ + state_.options.hedge.max_share, kMaxSaved);
+}
+
+bool Lane::SpendHedge() {
+  if (hedge_budget_ < 1.0) return false;
+  hedge_budget_ -= 1.0;
+  return true;
 }
 
 void Lane::OnTurnEnd() {

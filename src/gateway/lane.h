@@ -47,6 +47,10 @@ class Lane final : public http::Watcher {
   // The exchange is over; freed at the end of the turn.
   void Remove(uint64_t exchange);
   std::string NewRequestId(std::string_view prefix);
+  // Counts a request that could be hedged, and takes what one hedge costs from the lane's budget;
+  // false when that is spent.
+  void EarnHedge();
+  bool SpendHedge();
 
   void OnEvents(uint32_t) override {}
   void OnTurnEnd() override;
@@ -62,6 +66,7 @@ class Lane final : public http::Watcher {
   http::IoThread& thread_;
   Rng rng_;
   uint64_t next_exchange_ = 1;
+  double hedge_budget_ = 1.0;  // hedges that may begin
   std::map<WorkerId, Pool> pools_;
   std::vector<Pool> retired_pools_;  // of old addresses, until their requests are over
   std::unordered_map<uint64_t, std::unique_ptr<Exchange>> exchanges_;

@@ -37,7 +37,7 @@ void AppendFamily(std::string& out, const std::vector<Router::WorkerView>& worke
   fmt::format_to(std::back_inserter(out), "# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
   for (const auto& worker : workers) {
     fmt::format_to(std::back_inserter(out), "{}{{worker=\"{}\",role=\"{}\"}} {}\n", name,
-                   Escaped(worker.spec->url), RoleName(worker.role), value(worker));
+                   Escaped(NameOf(*worker.spec)), RoleName(worker.role), value(worker));
   }
 }
 
@@ -53,6 +53,11 @@ Metrics::Metrics(obs::Registry& registry)
       retries_exhausted(registry.AddCounter({"hayate_gateway_retries_exhausted_total",
                                              "Requests that failed after their last attempt",
                                              {}})),
+      hedges(registry.AddCounter({"hayate_gateway_hedges_total",
+                                  "Second attempts beside one that was slow to answer",
+                                  {}})),
+      hedges_won(registry.AddCounter(
+          {"hayate_gateway_hedges_won_total", "Second attempts that answered first", {}})),
       broken_streams(registry.AddCounter(
           {"hayate_gateway_broken_streams_total", "Streams ended by an error event", {}})),
       refused_limit(Refused(registry, "rate")),

@@ -17,6 +17,8 @@ struct Metrics {
   obs::Counter& requests_cancelled;
   obs::Counter& retries;
   obs::Counter& retries_exhausted;
+  obs::Counter& hedges;
+  obs::Counter& hedges_won;
   obs::Counter& broken_streams;
   obs::Counter& refused_limit;
   obs::Counter& refused_queue;

@@ -10,6 +10,7 @@
 #include "gateway/header_rules.h"
 #include "gateway/retry.h"
 #include "gateway/router.h"
+#include "http/cors.h"
 #include "http/tls.h"
 
 namespace hayate::gateway {
@@ -17,8 +18,10 @@ namespace hayate::gateway {
 struct GatewayOptions {
   RouterOptions router;
   RetryOptions retry;
+  HedgeOptions hedge;
   Admission::Options admission;
   HeaderRules headers;
+  http::CorsOptions cors;
   std::vector<ApiKey> keys;  // empty: nobody needs one
 
   std::chrono::milliseconds connect_timeout{5'000};

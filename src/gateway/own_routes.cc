@@ -27,7 +27,8 @@ void SendError(http::ResponseWriter& writer, int status, std::string_view code,
 void WriteWorker(JsonWriter& json, const Router::WorkerView& worker) {
   json.BeginObject();
   json.Field("id", std::to_string(worker.id.value));
-  json.Field("url", worker.spec->url);
+  json.Field("url", NameOf(*worker.spec));
+  if (worker.spec->dp_rank >= 0) json.Field("dp_rank", worker.spec->dp_rank);
   json.Field("model_id", !worker.spec->model.empty()   ? worker.spec->model
                          : worker.facts.models.empty() ? std::string("unknown")
                                                        : worker.facts.models.front());
@@ -143,7 +144,7 @@ void ListLoads(State& state, http::ResponseWriter& writer) {
   json.BeginArray();
   for (const auto& worker : Fleet(state)) {
     json.BeginObject();
-    json.Field("worker", worker.spec->url);
+    json.Field("worker", NameOf(*worker.spec));
     json.Field("load", worker.reported.at_ns == 0
                            ? worker.requests
                            : worker.reported.running + worker.reported.waiting);
@@ -254,7 +255,7 @@ void ListUrls(State& state, http::ResponseWriter& writer) {
   json.BeginObject();
   json.Key("urls");
   json.BeginArray();
-  for (const auto& worker : Fleet(state)) json.String(worker.spec->url);
+  for (const auto& worker : Fleet(state)) json.String(NameOf(*worker.spec));
   json.EndArray();
   json.EndObject();
   SendJson(writer, 200, body);

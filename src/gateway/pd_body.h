@@ -4,6 +4,7 @@
 // leg knows, spliced into decode's answer. Nothing is parsed or rewritten.
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,6 +18,17 @@ struct Rendezvous {
   int port = 0;           // 0: null, the worker's own default
 };
 
+// Which data-parallel rank is to serve a request, and for decode which one prefills it; -1: any.
+struct RankChoice {
+  int rank = -1;
+  int prefill_rank = -1;
+};
+
+// The fields of that choice, each with its comma behind it. A pair's leg knows the field by another
+// name. Empty when there is no choice.
+enum class RankField : uint8_t { kSingle, kPairLeg };
+std::string RankSplice(const RankChoice& choice, RankField field);
+
 // How many rooms a request needs: one for each sequence of a batch or of n > 1.
 size_t RoomsFor(const BodyFields& fields, bool chat);
 inline constexpr size_t kMaxRooms = 4096;
@@ -26,8 +38,21 @@ inline constexpr size_t kMaxRooms = 4096;
 std::string RendezvousSplice(const Rendezvous& rendezvous, std::span<const uint64_t> rooms,
                              bool arrays, bool empty_object);
 
-// Puts prefill's meta_info.input_token_logprobs before decode's, in place. False, and nothing is
-// changed, when either has none.
-bool MergeInputLogprobs(std::string_view prefill, std::string& decode);
+// meta_info.input_token_logprobs of prefill's answer, by the sequence of a batch. An answer is one
+// object or an array of them, or a stream of events with an "index" each, the last of which counts.
+class PromptLogprobs {
+ public:
+  // Views into `prefill`, which outlives this.
+  explicit PromptLogprobs(std::string_view prefill);
+
+  bool empty() const { return lists_.empty(); }
+  // Puts the lists before decode's own, in place: the k-th before the k-th.
+  void MergeInto(std::string& answer) const;
+  // Appends whole events with the lists put in, each by the event's index.
+  void MergeEvents(std::string_view events, std::string& out) const;
+
+ private:
+  std::map<size_t, std::string_view> lists_;  // insides, without brackets; not empty
+};
 
 }  // namespace hayate::gateway

@@ -167,7 +167,7 @@ void Prober::AskLoad(const Router::Probe& probe, const Target& target) {
   Reply reply = Get(state_.options, target, "/v1/loads?include=core", probe.spec->api_key);
   if (reply.status == 404) reply = Get(state_.options, target, "/get_load", probe.spec->api_key);
   if (reply.status != 200) return;
-  const auto load = ReadLoads(reply.body, clock_.NowNs());
+  const auto load = ReadLoads(reply.body, probe.spec->dp_rank, clock_.NowNs());
   if (!load) return;
   std::lock_guard lock(state_.mutex);
   state_.router.OnLoad(probe.id, *load);

@@ -23,6 +23,12 @@ struct RetryOptions {
   double jitter = 0.2;  // of the back-off, either way
 };
 
+// A second attempt beside one that is slow to begin its answer; the first answer wins.
+struct HedgeOptions {
+  int64_t after_ns = 0;     // without the head of an answer; 0: never
+  double max_share = 0.05;  // of the requests: when all are slow, doubling them helps nobody
+};
+
 // How an attempt ended.
 enum class AttemptEnd : uint8_t {
   kOk,            // an answer below 500 that is not 408 or 429

@@ -21,22 +21,32 @@ Router::Router(const RouterOptions& options) : options_(options) {}
 Result<WorkerId> Router::Add(const WorkerSpec& spec) {
   const auto url = http::ParseUrl(spec.url);
   if (!url.ok()) return url.status();
+  std::optional<WorkerId> known;  // the first of its ranks
   for (const auto& worker : workers_) {
     if (worker->spec->url != spec.url) continue;
     // A draining worker that is added again stays after all.
     worker->draining = false;
-    worker->spec = std::make_shared<const WorkerSpec>(spec);
-    return worker->id;
+    const int rank = worker->spec->dp_rank;
+    auto changed = std::make_shared<WorkerSpec>(spec);
+    changed->dp_rank = rank;
+    worker->spec = std::move(changed);
+    if (!known) known = worker->id;
   }
+  if (known) return *known;
   if (static_cast<int64_t>(workers_.size()) >= options_.max_workers) {
     return Error(ErrorCode::kResourceExhausted, "there are {} workers already", workers_.size());
   }
+  return Place(spec);
+}
+
+WorkerId Router::Place(const WorkerSpec& spec) {
   const auto free_slot = std::find(slots_.begin(), slots_.end(), false);
   const auto slot = static_cast<uint16_t>(free_slot - slots_.begin());
   if (free_slot == slots_.end()) slots_.push_back(false);
   slots_[slot] = true;
   workers_.push_back(std::make_unique<Worker>(Worker{.id = WorkerId{next_id_++},
                                                      .spec = std::make_shared<WorkerSpec>(spec),
+                                                     .name = NameOf(spec),
                                                      .role = spec.role,
                                                      .slot = slot,
                                                      .health = Health(options_.health),
@@ -56,9 +66,11 @@ Router::Worker* Router::Get(WorkerId id) {
 const Router::Worker* Router::Get(WorkerId id) const { return const_cast<Router*>(this)->Get(id); }
 
 bool Router::Drain(WorkerId id) {
-  Worker* worker = Get(id);
+  const Worker* worker = Get(id);
   if (worker == nullptr) return false;
-  worker->draining = true;
+  for (const auto& other : workers_) {
+    if (other->spec->url == worker->spec->url) other->draining = true;
+  }
   return true;
 }
 
@@ -130,9 +142,26 @@ void Router::OnFacts(WorkerId id, const WorkerFacts& facts) {
   worker->facts = facts;
   if (facts.role_known && worker->spec->role == WorkerRole::kRegular) worker->role = facts.role;
   CountRoles();
-  if (facts.max_total_tokens <= 0) return;
-  for (const auto& [pool, policy] : policies_) {
-    policy->SetCapacity(worker->slot, facts.max_total_tokens);
+  if (facts.max_total_tokens > 0) {
+    for (const auto& [pool, policy] : policies_) {
+      policy->SetCapacity(worker->slot, facts.max_total_tokens);
+    }
+  }
+  if (options_.dp_aware && facts.dp_size > 1 && worker->spec->dp_rank < 0) SplitRanks(*worker);
+}
+
+// The worker becomes its process's first rank, and the others stand beside it, not yet looked at.
+void Router::SplitRanks(Worker& worker) {
+  const int64_t size = std::min(worker.facts.dp_size, kMaxRanks);
+  auto first = std::make_shared<WorkerSpec>(*worker.spec);
+  first->dp_rank = 0;
+  WorkerSpec spec = *first;
+  worker.spec = std::move(first);
+  worker.name = NameOf(*worker.spec);
+  for (int rank = 1; rank < size; ++rank) {
+    if (static_cast<int64_t>(workers_.size()) >= options_.max_workers) return;
+    spec.dp_rank = rank;
+    Place(spec);
   }
 }
 
@@ -190,7 +219,7 @@ Candidate Router::CandidateOf(const Worker& worker, int64_t now_ns) const {
                       .weight = worker.health.Weight(now_ns),
                       .requests = worker.requests,
                       .tokens = worker.tokens,
-                      .name = worker.spec->url};
+                      .name = worker.name};
   if (worker.reported.at_ns != 0 && now_ns - worker.reported.at_ns < options_.load_valid_ns) {
     candidate.waiting = worker.reported.waiting;
     candidate.token_usage = worker.reported.token_usage;
@@ -385,7 +414,7 @@ std::optional<Router::WorkerView> Router::Find(WorkerId id) const {
 
 std::optional<Router::WorkerView> Router::FindUrl(std::string_view url) const {
   for (const auto& worker : workers_) {
-    if (worker->spec->url == url) return ViewOf(*worker);
+    if (worker->spec->url == url || NameOf(*worker->spec) == url) return ViewOf(*worker);
   }
   return std::nullopt;
 }

@@ -33,6 +33,8 @@ struct RouterOptions {
   int64_t suspect_ns = 1'000'000'000;      // the longest that a broken connection's probe may take
   int64_t load_valid_ns = 30'000'000'000;  // a reported load older than this says nothing
   int64_t max_workers = 4096;
+  // Each data-parallel rank of a process is a worker of its own: ranks share no cache.
+  bool dp_aware = false;
 };
 
 struct RouteRequest {
@@ -65,7 +67,7 @@ class Router {
   // The fleet. Add: kInvalidArgument for a bad URL, kResourceExhausted at max_workers; a URL that
   // is there already in that role gives its id back.
   Result<WorkerId> Add(const WorkerSpec& spec);
-  // No new requests; gone when its last one ends (see num_requests).
+  // No new requests; gone when its last one ends. With it go the other ranks of its process.
   bool Drain(WorkerId id);
   // Forgotten at once; what runs there may still Finish.
   bool Remove(WorkerId id);
@@ -119,6 +121,7 @@ class Router {
   // Draining workers whose last request is over; they are forgotten.
   std::vector<WorkerId> Reap();
   std::optional<WorkerView> Find(WorkerId id) const;
+  // By URL, or by NameOf.
   std::optional<WorkerView> FindUrl(std::string_view url) const;
   // Served model names, each once, of workers that are up.
   std::vector<std::string> Models() const;
@@ -130,6 +133,7 @@ class Router {
   struct Worker {
     WorkerId id;
     std::shared_ptr<const WorkerSpec> spec;
+    std::string name;  // NameOf(spec)
     WorkerRole role = WorkerRole::kRegular;
     uint16_t slot = 0;
     bool draining = false;
@@ -151,6 +155,8 @@ class Router {
     uint64_t ejected = 0;
   };
 
+  static constexpr int64_t kMaxRanks = 1024;  // of one process
+
   Worker* Get(WorkerId id);
   const Worker* Get(WorkerId id) const;
   static WorkerState StateOf(const Worker& worker);
@@ -158,6 +164,8 @@ class Router {
   bool Serves(const Worker& worker, std::string_view model) const;
   Policy& PolicyFor(WorkerRole role, std::string_view pool);
   void CountRoles();
+  WorkerId Place(const WorkerSpec& spec);
+  void SplitRanks(Worker& worker);
   void JudgeOutliers(Worker& worker, int64_t now_ns);
   Candidate CandidateOf(const Worker& worker, int64_t now_ns) const;
 

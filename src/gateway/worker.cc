@@ -28,4 +28,8 @@ std::string_view StateName(WorkerState state) {
   return "";
 }
 
+std::string NameOf(const WorkerSpec& spec) {
+  return spec.dp_rank < 0 ? spec.url : spec.url + "@" + std::to_string(spec.dp_rank);
+}
+
 }  // namespace hayate::gateway

@@ -23,6 +23,7 @@ struct WorkerSpec {
   std::string model;           // empty: what the worker says of itself
   std::string api_key;         // sent instead of the client's when set
   int bootstrap_port = 0;      // prefill workers; 0: null in requests, the worker's own default
+  int dp_rank = -1;            // one data-parallel rank of the process at `url`; -1: all of it
   std::string source = "api";  // who added it; discovery removes only its own
 
   bool operator==(const WorkerSpec&) const = default;
@@ -36,11 +37,15 @@ enum class WorkerState : uint8_t {
 };
 std::string_view StateName(WorkerState state);
 
+// "http://host:port", and "@rank" for a rank: what tells workers apart.
+std::string NameOf(const WorkerSpec& spec);
+
 // What a worker said of itself (/server_info, /model_info, /v1/models). Zeros where it did not.
 struct WorkerFacts {
   std::vector<std::string> models;  // served names, the first is its own
   int64_t max_total_tokens = 0;     // of its KV cache
   int64_t max_running_requests = 0;
+  int64_t dp_size = 1;
   bool role_known = false;
   WorkerRole role = WorkerRole::kRegular;
 };

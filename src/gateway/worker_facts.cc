@@ -44,6 +44,7 @@ void ReadServerInfo(std::string_view json, WorkerFacts& out) {
   out.max_total_tokens =
       std::max(NumberOf(root, "max_total_num_tokens"), NumberOf(root, "max_total_tokens"));
   out.max_running_requests = NumberOf(root, "max_running_requests");
+  out.dp_size = std::max<int64_t>(1, NumberOf(root, "dp_size"));
   const std::string_view mode = TextOf(root, "disaggregation_mode");
   out.role_known = !mode.empty();
   out.role = mode == "prefill"  ? WorkerRole::kPrefill
@@ -63,7 +64,7 @@ void ReadModelList(std::string_view json, WorkerFacts& out) {
   for (const element& model : list) AddModel(TextOf(model, "id"), out);
 }
 
-std::optional<ReportedLoad> ReadLoads(std::string_view json, int64_t now_ns) {
+std::optional<ReportedLoad> ReadLoads(std::string_view json, int dp_rank, int64_t now_ns) {
   simdjson::dom::parser parser;
   element root;
   const simdjson::padded_string padded(json);
@@ -74,6 +75,7 @@ std::optional<ReportedLoad> ReadLoads(std::string_view json, int64_t now_ns) {
   }
   ReportedLoad load{.at_ns = now_ns};
   for (const element& rank : ranks) {
+    if (dp_rank >= 0 && NumberOf(rank, "dp_rank") != dp_rank) continue;
     const int64_t waiting = NumberOf(rank, "num_waiting_reqs");
     load.waiting += waiting;
     load.running +=

@@ -15,7 +15,7 @@ namespace hayate::gateway {
 void ReadServerInfo(std::string_view json, WorkerFacts& out);
 // Of /v1/models: appends the ids that are not there yet.
 void ReadModelList(std::string_view json, WorkerFacts& out);
-// Of /v1/loads, or of the older /get_load; summed over data-parallel ranks.
-std::optional<ReportedLoad> ReadLoads(std::string_view json, int64_t now_ns);
+// Of /v1/loads, or of the older /get_load: of one data-parallel rank, or summed over them (-1).
+std::optional<ReportedLoad> ReadLoads(std::string_view json, int dp_rank, int64_t now_ns);
 
 }  // namespace hayate::gateway

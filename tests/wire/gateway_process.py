@@ -89,9 +89,11 @@ Script = Callable[[Reply], "asyncio.Future[None] | None"]
 class ScriptedWorker:
     """A worker on a thread of its own. `script` answers POST; the rest is SGLang's contract."""
 
-    def __init__(self, script: Script | None = None, model: str = "M", mode: str = "null", port: int = 0):
+    def __init__(
+        self, script: Script | None = None, model: str = "M", mode: str = "null", port: int = 0, dp_size: int = 1
+    ):
         self.script = script or self.answer
-        self.model, self.mode = model, mode
+        self.model, self.mode, self.dp_size = model, mode, dp_size
         self.healthy = True
         self.requests: list[Received] = []
         self.running = 0
@@ -157,7 +159,12 @@ class ScriptedWorker:
                 self.running -= 1
                 watcher.cancel()
             return
-        info = {"model_path": self.model, "served_model_name": self.model, "disaggregation_mode": self.mode}
+        info = {
+            "model_path": self.model,
+            "served_model_name": self.model,
+            "disaggregation_mode": self.mode,
+            "dp_size": self.dp_size,
+        }
         models = {"object": "list", "data": [{"id": self.model, "object": "model", "owned_by": "sglang"}]}
         if path == "/health":
             await reply.send(200 if self.healthy else 503, b"")

@@ -242,6 +242,75 @@ def test_a_worker_that_is_well_but_broke_its_connections_is_tried_again_at_once(
         assert httpx.post(gateway.url + CHAT, json=chat(), timeout=20).status_code == 200
 
 
+def test_each_rank_of_a_process_is_a_worker_of_its_own(log: Path) -> None:
+    worker = ScriptedWorker(dp_size=3)
+    with gateway_before([worker], log, "--dp-aware", "--policy", "round_robin", ready=3) as gateway:
+        for _ in range(6):
+            assert httpx.post(gateway.url + CHAT, json=chat(x=1)).json() == ANSWER
+        bodies = [json.loads(request.body) for request in worker.requests]
+        assert sorted(body.pop("data_parallel_rank") for body in bodies) == [0, 0, 1, 1, 2, 2]
+        assert bodies == [chat(x=1)] * 6
+        listed = httpx.get(gateway.url + "/workers").json()["workers"]
+        assert [entry["url"] for entry in listed] == [f"{worker.url}@{rank}" for rank in range(3)]
+        empty = httpx.post(gateway.url + CHAT, content=b"{ }", headers={"Content-Type": "application/json"})
+        assert empty.status_code == 200
+        assert list(json.loads(worker.requests[-1].body)) == ["data_parallel_rank"]
+        assert httpx.delete(f"{gateway.url}/workers/{listed[0]['id']}").status_code == 202
+        gateway.wait_for_workers(0)
+
+
+def test_a_slow_answer_is_asked_for_a_second_time_elsewhere(log: Path) -> None:
+    async def slow(reply: Reply) -> None:
+        await reply.wait_for_abort(30)
+
+    first, second = ScriptedWorker(slow), ScriptedWorker()
+    flags = ["--policy", "passthrough", "--hedge-after-ms", "100", "--hedge-max-share", "1"]
+    with gateway_before([first, second], log, *flags) as gateway:
+        for stream in (False, True):
+            answer = httpx.post(gateway.url + CHAT, json=chat(stream=stream), timeout=20)
+            assert answer.status_code == 200
+            assert "[DONE]" in answer.text if stream else answer.json() == ANSWER
+        assert shares([first, second]) == [2, 2]
+        assert all(request.aborted.wait(5) for request in first.requests)
+        seen = gateway.metrics()
+        assert seen["hayate_gateway_hedges_total"] == seen["hayate_gateway_hedges_won_total"] == 2
+
+        # The slow one fails while the other is on its way: that one answers, and nobody a third time.
+        async def fail(reply: Reply) -> None:
+            await asyncio.sleep(0.3)
+            reply.cut()
+
+        async def late(reply: Reply) -> None:
+            await asyncio.sleep(0.6)
+            await reply.send(200, ANSWER)
+
+        first.script, second.script = fail, late
+        assert httpx.post(gateway.url + CHAT, json=chat(), timeout=20).json() == ANSWER
+        assert shares([first, second]) == [3, 3]
+
+
+def test_pages_of_allowed_origins_may_read_answers(log: Path) -> None:
+    async def script(reply: Reply) -> None:
+        await reply.send(200, ANSWER, "Access-Control-Allow-Origin: *")
+
+    flags = ["--cors-allowed-origins", "https://a.test", "--api-key", "secret"]
+    with gateway_before([ScriptedWorker(script)], log, *flags) as gateway:
+        origin = {"Origin": "https://a.test", "Authorization": "Bearer secret"}
+        asked = {**origin, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+        del asked["Authorization"]
+        leave = httpx.options(gateway.url + CHAT, headers=asked)
+        assert leave.status_code == 204
+        assert leave.headers["access-control-allow-headers"] == "authorization"
+        answer = httpx.post(gateway.url + CHAT, json=chat(), headers=origin)
+        assert answer.json() == ANSWER
+        assert answer.headers.get_list("access-control-allow-origin") == ["https://a.test"]
+        refused = httpx.post(gateway.url + CHAT, json=chat(), headers={"Origin": "https://a.test"})
+        assert refused.status_code == 401
+        assert refused.headers["access-control-allow-origin"] == "https://a.test"
+        other = httpx.post(gateway.url + CHAT, json=chat(), headers={**origin, "Origin": "https://b.test"})
+        assert "access-control-allow-origin" not in other.headers
+
+
 def test_end_to_end_fields_pass_both_ways_and_hop_by_hop_ones_do_not(log: Path) -> None:
     async def script(reply: Reply) -> None:
         await reply.send(418, b"tea", "x-w: 1", "Set-Cookie: a=1", "Set-Cookie: b=2", "Connection: x-gone", "x-gone: 1")

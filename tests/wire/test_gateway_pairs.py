@@ -99,6 +99,53 @@ def test_prompt_logprobs_come_from_prefill(log: Path) -> None:
         assert answer["text"] == "y"
 
 
+def test_prompt_logprobs_stand_in_every_event_of_a_stream(log: Path) -> None:
+    async def prefill_answer(reply: Reply) -> None:
+        await reply.begin_events()
+        await reply.chunk(b'data: {"meta_info": {"input_token_logprobs": [[-1.0, 1, null]]}}\n\ndata: [DONE]\n\n')
+        await reply.end()
+
+    async def decode_answer(reply: Reply) -> None:
+        await reply.begin_events()
+        for text in ("y", "yy"):
+            chunk = {"text": text, "meta_info": {"input_token_logprobs": [], "id": "d"}}
+            data = b"data: " + json.dumps(chunk).encode() + b"\n\n"
+            await reply.chunk(data[:20])
+            await reply.chunk(data[20:])
+        await reply.chunk(b"data: [DONE]\n\n")
+        await reply.end()
+
+    prefill, decode = ScriptedWorker(prefill_answer, mode="prefill"), ScriptedWorker(decode_answer, mode="decode")
+    with pair([prefill], [decode], log) as gateway:
+        body = {"text": "a", "return_logprob": True, "stream": True}
+        lines = httpx.post(gateway.url + "/generate", json=body).text.split("\n\n")
+        events = [json.loads(line.removeprefix("data: ")) for line in lines[:2]]
+        assert [entry["text"] for entry in events] == ["y", "yy"]
+        assert all(entry["meta_info"]["input_token_logprobs"] == [[-1.0, 1, None]] for entry in events)
+        assert lines[2] == "data: [DONE]"
+
+
+def test_ranks_of_both_legs_are_named_in_their_bodies(log: Path) -> None:
+    prefill, decode = ScriptedWorker(mode="prefill", dp_size=2), ScriptedWorker(mode="decode", dp_size=2)
+    flags = ["--pd-disaggregation", "--prefill", prefill.url, "9001", "--decode", decode.url]
+    flags += ["--dp-aware", "--policy", "round_robin", "--decode-policy", "round_robin"]
+    process = GatewayProcess([], log, *flags)
+    try:
+        process.wait_for_workers(4)
+        for _ in range(6):
+            assert httpx.post(process.url + CHAT, json=BODY).json() == ANSWER
+        first = [json.loads(request.body) for request in prefill.requests]
+        second = [json.loads(request.body) for request in decode.requests]
+        assert {body["routed_dp_rank"] for body in first} == {0, 1}
+        assert {body["routed_dp_rank"] for body in second} == {0, 1}
+        ranks = {body["bootstrap_room"]: body["routed_dp_rank"] for body in first}
+        assert all(body["disagg_prefill_dp_rank"] == ranks[body["bootstrap_room"]] for body in second)
+    finally:
+        prefill.close()
+        decode.close()
+        process.stop()
+
+
 @pytest.mark.parametrize("fault", ["refuses", "503", "dies"])
 def test_a_failing_decode_frees_prefill_and_is_retried_on_another(log: Path, fault: str) -> None:
     async def prefill_waits(reply: Reply) -> None:
