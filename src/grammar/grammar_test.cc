@@ -92,6 +92,24 @@ TEST(Matcher, RollsBackAcceptedTokens) {
   EXPECT_TRUE(matcher.complete());
 }
 
+TEST(Matcher, ABudgetHoldsAcrossRollbacks) {
+  Matcher matcher(Compile(GrammarKind::kStructuralTag,
+                          R"({"type":"structural_tag","format":{"type":"sequence","elements":[
+      {"type":"tag","begin":"","content":{"type":"any_text","max_tokens":2},"end":"<e>"},
+      {"type":"any_text"}]}})")
+                      .value());
+  std::vector<uint32_t> mask(matcher.grammar().vocabulary().mask_words());
+  for (const char c : std::string("ab<e>x")) {
+    matcher.FillMask(mask);
+    EXPECT_TRUE(Allows(mask, c)) << c;
+    EXPECT_EQ(Allows(mask, '?'), c == 'a' || c == 'b' || c == 'x') << c;
+    // As drafts are tried: none, or one that is taken back.
+    matcher.Rollback(0);
+    if (matcher.Accept(c)) matcher.Rollback(1);
+    EXPECT_TRUE(matcher.Accept(c));
+  }
+}
+
 TEST(Matcher, KnowsTheTextThatMustFollow) {
   Matcher matcher(Compile(GrammarKind::kRegex, "a(then|them)").value());
   EXPECT_EQ(matcher.ForcedText(), "athe");

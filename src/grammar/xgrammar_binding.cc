@@ -49,10 +49,14 @@ struct Vocabulary::Impl {
 
 struct CompiledGrammar::Impl {
   xgrammar::CompiledGrammar grammar;
+  bool has_budgets = false;  // a part of it may take so many tokens and no more
 };
 
 struct Matcher::Impl {
   xgrammar::GrammarMatcher matcher;
+  // A budget ends its part by the mask that is written where it runs out. A rollback forgets it.
+  bool mask_forgotten = false;
+  std::vector<uint32_t> scratch = {};
 };
 
 namespace {
@@ -195,7 +199,10 @@ Result<std::shared_ptr<const CompiledGrammar>> CompiledGrammar::Compile(
   });
   RETURN_IF_ERROR(compiled.status());
   auto grammar = std::shared_ptr<const CompiledGrammar>(new CompiledGrammar(
-      std::move(vocabulary), std::make_unique<const Impl>(Impl{*std::move(compiled)})));
+      std::move(vocabulary),
+      std::make_unique<const Impl>(
+          Impl{*std::move(compiled), source.kind == GrammarKind::kStructuralTag &&
+                                         text.find("max_tokens") != std::string::npos})));
   // A grammar that accepts nothing would end every answer with an error.
   Matcher matcher(grammar);
   std::vector<uint32_t> mask(grammar->vocabulary().mask_words());
@@ -216,6 +223,10 @@ Matcher& Matcher::operator=(Matcher&&) noexcept = default;
 
 bool Matcher::Accept(int32_t token) {
   if (ended()) return false;
+  if (impl_->mask_forgotten) {
+    impl_->scratch.resize(grammar_->vocabulary().mask_words());
+    FillMask(impl_->scratch);
+  }
   return GuardedOr(false, [&] { return impl_->matcher.AcceptToken(token); });
 }
 
@@ -230,6 +241,7 @@ MaskKind Matcher::FillMask(std::span<uint32_t> bits) {
 }
 
 MaskKind Matcher::FillMaskUnguarded(std::span<uint32_t> bits) {
+  impl_->mask_forgotten = false;
   int64_t shape = 0;
   DLTensor tensor = MaskTensor(bits, &shape);
   const bool restricts = impl_->matcher.FillNextTokenBitmask(&tensor);
@@ -250,6 +262,8 @@ MaskKind Matcher::FillMaskUnguarded(std::span<uint32_t> bits) {
 }
 
 void Matcher::Rollback(int32_t steps) {
+  if (steps == 0) return;
+  impl_->mask_forgotten = grammar_->impl().has_budgets;
   GuardedOr(false, [&] {
     impl_->matcher.Rollback(steps);
     return true;
