@@ -131,15 +131,23 @@ def test_b019_n_choices_have_each_their_index_and_text(http, path):
         assert streamed[choice["index"]]["text"] == text
 
 
-def test_b020_best_of_is_refused_unless_it_equals_n(http):
+def test_b020_the_best_answers_of_each_prompt_are_shown(http):
     prompts = ["example A", "example B"]
-    for fields in ({"best_of": 4, "n": 2}, {"best_of": 1, "n": 2}, {"best_of": 4, "stream": True}):
+    for fields in ({"best_of": 1, "n": 2}, {"best_of": 4, "stream": True}, {"best_of": 0}):
         refused = http.post(COMPLETIONS, json={"prompt": prompts, "max_tokens": 8, **fields})
         check_error(refused, 400, param="best_of")
-    four = complete(http, prompt=prompts, best_of=2, n=2, max_tokens=8, echo=True, temperature=1, seed=1)["choices"]
-    assert [choice["index"] for choice in four] == [0, 1, 2, 3]
-    for choice, prompt in zip(four, ["example A"] * 2 + ["example B"] * 2, strict=True):
-        assert choice["text"].startswith(prompt)
+    fields = {"prompt": prompts, "max_tokens": 8, "temperature": 1, "seed": 1, "logprobs": 0}
+    every = complete(http, **fields, n=4)
+    best = complete(http, **fields, n=2, best_of=4)
+    assert [choice["index"] for choice in best["choices"]] == [0, 1, 2, 3]
+    assert best["usage"] == every["usage"]
+    for first in (0, 4):
+        ranked = sorted(every["choices"][first : first + 4], key=lambda c: -sum(c["logprobs"]["token_logprobs"]))
+        shown = best["choices"][first // 2 : first // 2 + 2]
+        assert [choice["text"] for choice in shown] == [choice["text"] for choice in ranked[:2]]
+    hidden = complete(http, **{**fields, "logprobs": None}, n=2, best_of=4, echo=True)["choices"]
+    for choice, same, prompt in zip(hidden, best["choices"], ["example A"] * 2 + ["example B"] * 2, strict=True):
+        assert choice["text"] == prompt + same["text"] and choice["logprobs"] is None
 
 
 @pytest.mark.parametrize("prompt", ["", [""], [], [[]], None, "missing", [1, "x"], ["x", 1], 7, {"a": 1}, [-1], [1.5]])

@@ -121,3 +121,46 @@ def test_b029_completion_alternatives_that_look_alike_are_all_there(http):
     logprobs = complete(http, prompt=repeated("🦙é 漢"), logprobs=5, max_tokens=8)["choices"][0]["logprobs"]
     assert any("\ufffd" in token for token in logprobs["tokens"])
     assert all(len(top) == 5 for top in logprobs["top_logprobs"])
+
+
+def test_a_harness_finds_the_likelier_ending(http):
+    """As lm-eval asks: context and ending as token ids, echoed and scored without a new token."""
+    context = tokenize(http, "The capital of France is")
+    scores, greedy = [], []
+    for ending in (" Paris", " London", " banana"):
+        ids = tokenize(http, ending)
+        body = {"prompt": [context + ids], "max_tokens": 0, "echo": True, "logprobs": 1, "seed": 1234}
+        (choice,) = complete(http, **body)["choices"]
+        tokens, tops = choice["logprobs"]["token_logprobs"], choice["logprobs"]["top_logprobs"]
+        assert len(tokens) == len(context) + len(ids)
+        scores.append(sum(tokens[len(context) :]))
+        greedy.append(
+            all(
+                score == max(top.values())
+                for score, top in zip(tokens[len(context) :], tops[len(context) :], strict=True)
+            )
+        )
+    assert scores == sorted(scores, reverse=True) and greedy == [True, False, False]
+
+
+@pytest.mark.parametrize("top", [0, 3])
+def test_prompt_logprobs_are_those_of_an_echo(http, top):
+    text = "Paris is in France"
+    echoed = complete(http, prompt=text, echo=True, logprobs=top, max_tokens=0)["choices"][0]["logprobs"]
+    (choice,) = complete(http, prompt=text, prompt_logprobs=top, max_tokens=1)["choices"]
+    listed = choice["prompt_logprobs"]
+    assert choice["logprobs"] is None and listed[0] is None
+    for token_id, entry, score, top_scores in zip(
+        tokenize(http, text)[1:], listed[1:], echoed["token_logprobs"][1:], echoed["top_logprobs"][1:], strict=True
+    ):
+        assert entry[str(token_id)]["logprob"] == score
+        assert entry[str(token_id)]["rank"] >= 1
+        assert {other["decoded_token"]: other["logprob"] for other in entry.values()}.items() >= top_scores.items()
+        assert top <= len(entry) <= top + 1
+    answer = chat(http, HELLO, prompt_logprobs=top, logprobs=True, max_tokens=2)
+    assert len(answer["prompt_logprobs"]) == answer["usage"]["prompt_tokens"]
+    assert all(entry["top_logprobs"] == [] for entry in content_of(answer))
+    for path, body in ((COMPLETIONS, {"prompt": text}), (CHAT, {"messages": HELLO})):
+        check_error(
+            http.post(path, json={**body, "prompt_logprobs": top, "stream": True}), 400, param="prompt_logprobs"
+        )

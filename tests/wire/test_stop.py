@@ -102,3 +102,24 @@ def test_b002_random_pieces_of_characters_are_valid_utf8(http):
         whole = check_same_in_stream(http, COMPLETIONS, {**body, "seed": seed})
         assert whole["usage"]["completion_tokens"] == 12
     check_alive(http)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "matched"),
+    [
+        (r"b\w+a", "alpha ", r"b\w+a"),
+        (["zz", r"\sg"], "alpha beta", r"\sg"),
+        (r"(?<=alpha )beta", "alpha ", r"(?<=alpha )beta"),
+        ("nothing", WORDS, "\n"),
+    ],
+)
+def test_an_expression_ends_the_answer(http, pattern, text, matched):
+    choice = stopped(http, "\n", stop_regex=pattern)["choices"][0]
+    assert (choice["text"], choice["finish_reason"], choice["matched_stop"]) == (text, "stop", matched)
+
+
+def test_an_expression_may_be_kept_and_must_be_right(http):
+    assert stopped(http, "\n", stop_regex=r"b\w+a", no_stop_trim=True)["choices"][0]["text"] == "alpha beta"
+    for pattern in ("a(b", ["a"] * 17, "x" * 5000, [7]):
+        body = {"prompt": "x", "max_tokens": 1, "stop_regex": pattern}
+        check_error(http.post(COMPLETIONS, json=body), 400, param="stop_regex")
