@@ -112,8 +112,8 @@ GemmTiling ChooseGemm(const GemmArgs& args, int num_multiprocessors) {
   for (const GemmShape shape : {GemmShape::kNarrow, GemmShape::kWide}) {
     if (shape == GemmShape::kNarrow && args.t > kMaxNarrow) continue;
     for (const GemmVariant& variant : VariantsOf(args.scaling, shape)) {
-      const bool split = shape == GemmShape::kNarrow && variant.tiling.tile_n <= kMaxSplitTileN;
-      if (split && args.order == SumOrder::kFixed) continue;
+      const bool small = shape == GemmShape::kNarrow && variant.tiling.tile_n <= kMaxSplitTileN;
+      if (small && variant.tiling.in_order != (args.order == SumOrder::kFixed)) continue;
       const double ns = EstimateNs(variant, args, num_multiprocessors);
       if (best != nullptr && ns >= best_ns) continue;
       best = &variant;

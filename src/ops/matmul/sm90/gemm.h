@@ -52,13 +52,14 @@ enum class GemmShape : uint8_t {
 };
 
 // Every tiling sums a row's products in order of K, but for narrow tiles of up to kMaxSplitTileN
-// features, which sum even and odd blocks of K apart.
+// features that are not `in_order`, which sum even and odd blocks of K apart.
 inline constexpr int kMaxSplitTileN = 48;
 struct GemmTiling {
   GemmShape shape = GemmShape::kNarrow;
   int16_t tile_n = 128;  // output features
   int16_t tile_t = 64;   // tokens
   int16_t cluster = 1;   // blocks that share an operand
+  bool in_order = false;
   friend bool operator==(const GemmTiling&, const GemmTiling&) = default;
 };
 

@@ -34,8 +34,11 @@ inline constexpr int kConsumerGroups = 2;
 // Of a wide tile a warp stores this many rows, 128 bytes of each at a time.
 inline constexpr int kStoreRows = 16;
 inline constexpr int kMaxSharedBytes = 227 * 1024;
+// What slim tiles leave to the blocks of a row-wise launch.
+inline constexpr int kSharedBytesBeside = 4 * 1024;
 
-template <Scaling kScaling_, GemmShape kShape_, int kTileN_, int kTileT_, int kCluster_>
+template <Scaling kScaling_, GemmShape kShape_, int kTileN_, int kTileT_, int kCluster_,
+          bool kInOrder = false>
 struct GemmConfig {
   static constexpr Scaling kScaling = kScaling_;
   static constexpr bool kNarrow = kShape_ == GemmShape::kNarrow;
@@ -53,8 +56,8 @@ struct GemmConfig {
   // A consumer group multiplies kSlabs times 64 tokens with kWidth features: half of the tile's
   // features where it is narrow, half of its tokens where it is wide. An instruction takes as long
   // for 16 features as for 48 (it reads 64 rows of tokens), so in the narrowest tiles the groups
-  // share the blocks of K instead, and add their sums at the end.
-  static constexpr bool kSplitK = kNarrow && kTileN <= kMaxSplitTileN;
+  // share the blocks of K instead, and add their sums at the end, unless sums must go in order.
+  static constexpr bool kSplitK = kNarrow && kTileN <= kMaxSplitTileN && !kInOrder;
   static constexpr int kWidth = kNarrow && !kSplitK ? kTileN / kConsumerGroups : kTileN;
   static constexpr int kSlabs = kNarrow ? std::max(kTileT / 64, 1) : kTileT / 64 / kConsumerGroups;
   static constexpr int kRegs = kWidth / 2;  // accumulators of a slab
@@ -92,7 +95,13 @@ struct GemmConfig {
   static constexpr int kBarrierBytes = 512;
   static constexpr int kFixedBytes =
       1024 /* alignment */ + kBarrierBytes + kExchangeBytes + kStoreBytes;
-  static constexpr int kStages = std::min((kMaxSharedBytes - kFixedBytes) / kStageSpace, 16);
+  // Tiles of up to 64 tokens and few sums keep to half of the registers: the blocks of a row-wise
+  // launch then fit beside those of a product, before it ends or after the next one began. For one
+  // row there are multiprocessors to spare, and the registers are worth more.
+  static constexpr int kSums = kSlabs * kRegs * (kPromote ? 1 + kGroupBlocks : 1);
+  static constexpr bool kSlim = kNarrow && kTileT == 64 && kSums <= 48;
+  static constexpr int kSharedLimit = kMaxSharedBytes - (kSlim ? kSharedBytesBeside : 0);
+  static constexpr int kStages = std::min((kSharedLimit - kFixedBytes) / kStageSpace, 16);
   static constexpr int kSharedBytes = kFixedBytes + kStages * kStageSpace;
   static_assert(kStages >= 3);
 };

@@ -7,7 +7,9 @@
 //            tokens): 128 tokens; the groups split the tokens; clusters share the weights.
 // Roles      warpgroup 0: one thread issues bulk copies; warpgroups 1, 2: products, promotion and
 //            the store of their half. Full barriers count bytes, empty ones warps.
-// Resources  one block a multiprocessor, all of its shared memory; 232 registers a consumer thread
+// Resources  one block a multiprocessor and its shared memory; 232 registers a consumer thread,
+// slim
+//            tiles 80
 // Traffic    narrow: N·K from memory, T·K·tiles_n / cluster from the cache; wide: README.md
 // Requires   16-byte rows of x and w; x_scale rows padded to kXScaleRows
 
@@ -122,7 +124,7 @@ __device__ void Consume(const GemmParams& params, const GemmShared<C>& shared, i
 }
 
 template <typename C>
-__global__ void __launch_bounds__(C::kThreads, 1)
+__global__ void __launch_bounds__(C::kThreads, C::kSlim ? 2 : 1)
     GemmKernel(const __grid_constant__ GemmParams params) {
   extern __shared__ uint8_t raw[];
   const GemmShared<C> shared(raw);
@@ -138,10 +140,10 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   }
   AllowNextLaunch();
   if (threadIdx.x < 128) {
-    LowerRegisters<40>();
+    if constexpr (!C::kSlim) LowerRegisters<40>();
     if (threadIdx.x == 0) Produce<C>(params, shared);
   } else {
-    RaiseRegisters<232>();
+    if constexpr (!C::kSlim) RaiseRegisters<232>();
     WaitForPriorLaunches();
     Consume<C>(params, shared, static_cast<int>(threadIdx.x) / 128 - 1);
   }

@@ -29,10 +29,11 @@ void LaunchGemm(const Stream& stream, const GemmParams& params, int blocks, bool
   CUDA_CHECK_LAUNCH(stream, "gemm", params.t, params.n, params.k_blocks);
 }
 
-template <Scaling kScaling, GemmShape kShape, int kTileN, int kTileT, int kCluster>
+template <Scaling kScaling, GemmShape kShape, int kTileN, int kTileT, int kCluster,
+          bool kInOrder = false>
 constexpr GemmVariant Variant() {
-  return {.tiling = {kShape, kTileN, kTileT, kCluster},
-          .launch = &LaunchGemm<GemmConfig<kScaling, kShape, kTileN, kTileT, kCluster>>};
+  return {.tiling = {kShape, kTileN, kTileT, kCluster, kInOrder},
+          .launch = &LaunchGemm<GemmConfig<kScaling, kShape, kTileN, kTileT, kCluster, kInOrder>>};
 }
 
 // Narrow tiles of every width that evens out the shares of some N.
@@ -40,16 +41,17 @@ template <Scaling kScaling>
 std::span<const GemmVariant> NarrowVariants() {
   constexpr GemmShape kNarrow = GemmShape::kNarrow;
   static constexpr GemmVariant kVariants[] = {
-      Variant<kScaling, kNarrow, 16, 16, 1>(),  Variant<kScaling, kNarrow, 32, 16, 1>(),
-      Variant<kScaling, kNarrow, 48, 16, 1>(),  Variant<kScaling, kNarrow, 64, 16, 1>(),
-      Variant<kScaling, kNarrow, 80, 16, 1>(),  Variant<kScaling, kNarrow, 96, 16, 1>(),
-      Variant<kScaling, kNarrow, 112, 16, 1>(), Variant<kScaling, kNarrow, 192, 16, 1>(),
-      Variant<kScaling, kNarrow, 16, 64, 2>(),  Variant<kScaling, kNarrow, 32, 64, 2>(),
-      Variant<kScaling, kNarrow, 48, 64, 2>(),  Variant<kScaling, kNarrow, 64, 64, 2>(),
-      Variant<kScaling, kNarrow, 80, 64, 2>(),  Variant<kScaling, kNarrow, 96, 64, 2>(),
-      Variant<kScaling, kNarrow, 112, 64, 2>(), Variant<kScaling, kNarrow, 192, 64, 2>(),
-      Variant<kScaling, kNarrow, 32, 128, 2>(), Variant<kScaling, kNarrow, 64, 128, 2>(),
-      Variant<kScaling, kNarrow, 96, 128, 2>(), Variant<kScaling, kNarrow, 192, 128, 2>(),
+      Variant<kScaling, kNarrow, 32, 16, 1, true>(), Variant<kScaling, kNarrow, 48, 16, 1, true>(),
+      Variant<kScaling, kNarrow, 16, 16, 1>(),       Variant<kScaling, kNarrow, 32, 16, 1>(),
+      Variant<kScaling, kNarrow, 48, 16, 1>(),       Variant<kScaling, kNarrow, 64, 16, 1>(),
+      Variant<kScaling, kNarrow, 80, 16, 1>(),       Variant<kScaling, kNarrow, 96, 16, 1>(),
+      Variant<kScaling, kNarrow, 112, 16, 1>(),      Variant<kScaling, kNarrow, 192, 16, 1>(),
+      Variant<kScaling, kNarrow, 16, 64, 2>(),       Variant<kScaling, kNarrow, 32, 64, 2>(),
+      Variant<kScaling, kNarrow, 48, 64, 2>(),       Variant<kScaling, kNarrow, 64, 64, 2>(),
+      Variant<kScaling, kNarrow, 80, 64, 2>(),       Variant<kScaling, kNarrow, 96, 64, 2>(),
+      Variant<kScaling, kNarrow, 112, 64, 2>(),      Variant<kScaling, kNarrow, 192, 64, 2>(),
+      Variant<kScaling, kNarrow, 32, 128, 2>(),      Variant<kScaling, kNarrow, 64, 128, 2>(),
+      Variant<kScaling, kNarrow, 96, 128, 2>(),      Variant<kScaling, kNarrow, 192, 128, 2>(),
   };
   return kVariants;
 }
