@@ -6,6 +6,8 @@
 
 #include "base/check.h"
 #include "ops/detail/lanes.h"
+#include "ops/indexer/sm90/indexer.h"
+#include "tensor/cuda_build.h"
 
 namespace hayate::ops {
 namespace {
@@ -118,7 +120,10 @@ class TokenIndexer {
 
 }  // namespace
 
-void SelectEntries(Stream, Workspace& workspace, const IndexerArgs& args) {
+void SelectEntries(Stream stream, Workspace& workspace, const IndexerArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::SelectEntries(stream, workspace, args);
+  }
   const size_t mark = workspace.mark();
   float* row = workspace.TakeArray<float>(args.keys.width);
   const size_t rows_mark = workspace.mark();
@@ -135,8 +140,10 @@ void SelectEntries(Stream, Workspace& workspace, const IndexerArgs& args) {
 }
 
 int64_t IndexerWorkspaceBytes(int64_t max_entries, int64_t width) {
-  return (2 * max_entries + width) * static_cast<int64_t>(sizeof(float)) +
-         3 * static_cast<int64_t>(Workspace::kAlignment);
+  const int64_t bytes = (2 * max_entries + width) * static_cast<int64_t>(sizeof(float)) +
+                        3 * static_cast<int64_t>(Workspace::kAlignment);
+  if constexpr (kCudaBuild) return std::max(bytes, sm90::IndexerWorkspaceBytes(max_entries));
+  return bytes;
 }
 
 }  // namespace hayate::ops

@@ -30,8 +30,9 @@ struct IndexerArgs {
   int32_t* counts = nullptr;    // [T], at most top_k
   int32_t top_k = 0;
 
-  ConstTensorView q;        // [T, Hi, Di], rotated (and transformed) like the keys
-  ConstTensorView weights;  // [T, Hi]
+  ConstTensorView q;        // [T, Hi, Di], rotated (and transformed) like the keys; f32 or, on
+                            // CUDA, bf16
+  ConstTensorView weights;  // [T, Hi] f32
   float weight_scale = 1.0f;
   const int32_t* positions = nullptr;  // [T]
   LatentLayerView keys;                // width Di

@@ -6,8 +6,10 @@
 #include <limits>
 
 #include "ops/detail/lanes.h"
+#include "ops/latent_attention/sm90/latent_attention.h"
 #include "ops/norm/rms_norm.h"
 #include "ops/sparse_attention/head_rotation.h"
+#include "tensor/cuda_build.h"
 
 namespace hayate::ops {
 namespace {
@@ -211,8 +213,18 @@ int64_t LatentProjections::bytes() const {
   return static_cast<int64_t>(sum);
 }
 
+Status PlaceProjections(Device& device, LatentProjections& projections) {
+  if constexpr (kCudaBuild) {
+    if (device.kind() == DeviceKind::kCuda) return sm90::PlaceProjections(device, projections);
+  }
+  return OkStatus();
+}
+
 void LatentAttention(Stream stream, Workspace& workspace, const LatentAttentionArgs& args) {
   if (args.projections->num_heads == 0) return;
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::LatentAttention(stream, workspace, args);
+  }
   if (args.form == LatentForm::kMaterialised) {
     DCHECK(args.selected == nullptr && args.projections->expand);
     for (int32_t r = 0; r < args.rows.num_rows; ++r) Materialised(stream, workspace, args, r);
@@ -234,11 +246,20 @@ int64_t LatentAttentionWorkspaceBytes(const LatentProjections& projections, int6
   const int64_t product =
       std::max({MatmulWorkspaceBytes(pass, d.dn), MatmulWorkspaceBytes(pass, d.l),
                 MatmulWorkspaceBytes(kBlockKeys, d.l)});
-  return std::max(absorbed, materialised) * static_cast<int64_t>(sizeof(float)) + product +
-         8 * static_cast<int64_t>(Workspace::kAlignment);
+  const int64_t bytes = std::max(absorbed, materialised) * static_cast<int64_t>(sizeof(float)) +
+                        product + 8 * static_cast<int64_t>(Workspace::kAlignment);
+  if constexpr (kCudaBuild) {
+    if (d.heads > 0) {
+      return std::max(bytes, sm90::LatentAttentionWorkspaceBytes(projections, max_tokens));
+    }
+  }
+  return bytes;
 }
 
 void LatentAppend(Stream stream, Workspace& workspace, const LatentAppendArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::LatentAppend(stream, args);
+  }
   const size_t mark = workspace.mark();
   const int64_t width = args.cache.width, r = args.cache.rotary, l = width - r;
   const TensorView latent = workspace.Take(DType::kF32, {1, l});

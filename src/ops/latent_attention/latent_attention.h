@@ -12,7 +12,8 @@
 //   materialised  keys and values of a block of rows are made once for all queries of the row:
 //                 2 (Dn + R + Dv) flop per pair and head instead of 2 (2L + R). Prefill.
 // In each form the order of summation depends on the query's position (or list) alone, not on the
-// batch or on how the prompt was chunked; keys come in blocks of 32 with a running softmax.
+// batch or on how the prompt was chunked; keys come in blocks of 32 with a running softmax. On CUDA
+// the form is the absorbed one, and in the fast mode keys are split by how many tokens a step has.
 
 #include <cstdint>
 #include <optional>
@@ -38,13 +39,16 @@ struct LatentProjections {
   std::vector<PackedMatrix> absorb;    // [Hq], each Ukᵀ [L, Dn]
   std::vector<PackedMatrix> value;     // [Hq], each Uv [Dv, L]
   std::optional<PackedMatrix> expand;  // [Hq · (Dn + Dv), L]: per head Uk, then Uv; kMaterialised
+  Buffer addresses;                    // CUDA, of PlaceProjections: [2, Hq] of absorb, of value
 
   int64_t bytes() const;
 };
+// To be called once all matrices are there, before the first LatentAttention.
+Status PlaceProjections(Device& device, LatentProjections& projections);
 
 struct LatentAttentionArgs {
-  TensorView out;                      // [T, Hq, Dv], f32 on the CPU
-  ConstTensorView q;                   // [T, Hq, Dn + R], the last R turned
+  TensorView out;                      // [T, Hq, Dv], of the type of q
+  ConstTensorView q;                   // [T, Hq, Dn + R], the last R turned; f32 or, on CUDA, bf16
   const int32_t* positions = nullptr;  // [T]
   LatentLayerView cache;               // width L + R, rotary R; holds the rows' own tokens already
   AttentionRows rows;

@@ -3,10 +3,15 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "ops/norm/sm90/layer_norm.h"
+#include "tensor/cuda_build.h"
 
 namespace hayate::ops {
 
-void LayerNorm(Stream, const LayerNormArgs& args) {
+void LayerNorm(Stream stream, const LayerNormArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::LayerNorm(stream, args);
+  }
   DCHECK(args.x.shape == args.out.shape);
   const int64_t width = args.x.cols();
   for (int64_t t = 0; t < args.x.rows(); ++t) {

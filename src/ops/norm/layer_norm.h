@@ -7,13 +7,13 @@
 namespace hayate::ops {
 
 struct LayerNormArgs {
-  TensorView out;       // [T, H], f32; may be x
-  ConstTensorView x;    // [T, H], f32
+  TensorView out;       // [T, H], of the type of x; may be x
+  ConstTensorView x;    // [T, H], f32 or, on CUDA, bf16
   const float* weight;  // [H]
   const float* bias;    // [H]
   float eps = 1e-6f;
 };
-// CPU. A row's result depends on that row alone.
+// A row's result depends on that row alone.
 void LayerNorm(Stream stream, const LayerNormArgs& args);
 
 }  // namespace hayate::ops

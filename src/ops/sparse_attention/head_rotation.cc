@@ -6,6 +6,8 @@
 #include "ops/detail/lanes.h"
 #include "ops/sparse_attention/latent_rows.h"
 #include "ops/sparse_attention/quantize.h"
+#include "ops/sparse_attention/sm90/head_rotation.h"
+#include "tensor/cuda_build.h"
 
 namespace hayate::ops {
 
@@ -20,7 +22,10 @@ void RotatePairs(float* x, const float* cos_sin, int32_t rotary, Rotation direct
   }
 }
 
-void RotateHeads(Stream, const HeadRotationArgs& args) {
+void RotateHeads(Stream stream, const HeadRotationArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::RotateHeads(stream, args);
+  }
   const int64_t tokens = args.x.shape[0], heads = args.x.shape[1], width = args.x.shape[2];
   DCHECK(args.rotary % 2 == 0 && args.rotary <= width);
   for (int64_t t = 0; t < tokens; ++t) {

@@ -10,6 +10,8 @@
 #include "ops/detail/lanes.h"
 #include "ops/sparse_attention/head_rotation.h"
 #include "ops/sparse_attention/quantize.h"
+#include "ops/sparse_attention/sm90/row_write.h"
+#include "tensor/cuda_build.h"
 
 namespace hayate::ops {
 namespace {
@@ -265,7 +267,49 @@ void Hadamard(float* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] *= scale;
 }
 
-void LatentWrite(Stream, Workspace& workspace, const LatentWriteArgs& args) {
+void AppendRows(Stream stream, Workspace& workspace, const AppendRowsArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) {
+      return sm90::WriteRows(stream, {.x = args.x,
+                                      .hadamard = args.hadamard,
+                                      .cache = args.cache,
+                                      .rows = args.rows,
+                                      .index = args.positions});
+    }
+  }
+  const int32_t width = args.cache.width;
+  const size_t mark = workspace.mark();
+  float* row = workspace.TakeArray<float>(width);
+  for (int32_t r = 0; r < args.rows.num_rows; ++r) {
+    for (int32_t t = args.rows.q_begin[r]; t < args.rows.q_begin[r + 1]; ++t) {
+      std::copy_n(args.x.as<float>() + int64_t{t} * width, width, row);
+      if (args.hadamard) Hadamard(row, width);
+      const int32_t position = args.positions[t];
+      StoreLatentRow(args.cache, args.rows.PagesOf(r)[position / args.cache.page_rows],
+                     position % args.cache.page_rows, row);
+    }
+  }
+  workspace.ResetTo(mark);
+}
+
+void LatentWrite(Stream stream, Workspace& workspace, const LatentWriteArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) {
+      return sm90::WriteRows(
+          stream,
+          {.x = ConstTensorView{args.x.data, args.x.dtype, {args.targets.count, args.x.cols()}},
+           .normed = args.norm == nullptr ? nullptr : args.x.data,
+           .norm = args.norm,
+           .norm_width = args.cache.width,
+           .norm_eps = args.norm_eps,
+           .cos_sin = args.cos_sin,
+           .hadamard = args.hadamard,
+           .cache = args.cache,
+           .rows = args.rows,
+           .seq = args.targets.seq,
+           .index = args.targets.index});
+    }
+  }
   const int32_t width = args.cache.width, rotary = args.cache.rotary;
   DCHECK_EQ(args.x.cols(), width);
   DCHECK_LE(args.targets.count, args.x.rows());

@@ -54,7 +54,7 @@ int64_t LatentPageBytes(const LatentLayerView& shape);
 void StoreLatentRow(const LatentLayerView& view, int32_t page, int32_t row, const float* x);
 void LoadLatentRow(const LatentLayerView& view, int32_t page, int32_t row, float* out);
 
-// Where rows go: row i is entry index[i] of sequence seq[i].
+// Where rows go: row i is entry index[i] of sequence seq[i]; on CUDA nowhere where index[i] < 0.
 struct LatentTargets {
   int32_t count = 0;
   const int32_t* seq = nullptr;    // [count] rows of the step
@@ -64,7 +64,7 @@ struct LatentTargets {
 // Finishes latents and stores them: RMS norm, rotation of the last R features, where asked the
 // Hadamard transform of all D (times D^-½), the format's quantisation.
 struct LatentWriteArgs {
-  TensorView x;                 // [N, D]; on return normed, not rotated
+  TensorView x;                 // [N, D]; on return normed, not rotated; f32 or, on CUDA, bf16
   const float* norm = nullptr;  // [D]; null: x is normed already
   float norm_eps = 1e-6f;
   const float* cos_sin = nullptr;  // [N, R]: cos then sin, R/2 each; null: no rotation
@@ -75,6 +75,17 @@ struct LatentWriteArgs {
 };
 void LatentWrite(Stream stream, Workspace& workspace, const LatentWriteArgs& args);
 int64_t LatentWriteWorkspaceBytes(int64_t width);
+
+// Stores row t of x [T, D] at position positions[t] of the sequence that owns token t; with the
+// Hadamard transform of all D where asked.
+struct AppendRowsArgs {
+  ConstTensorView x;  // f32 or, on CUDA, bf16
+  bool hadamard = false;
+  const int32_t* positions = nullptr;  // [T]
+  LatentLayerView cache;
+  AttentionRows rows;
+};
+void AppendRows(Stream stream, Workspace& workspace, const AppendRowsArgs& args);
 
 // y = H·x · n^-½ in place, H the Sylvester matrix of size n, a power of two.
 void Hadamard(float* x, int64_t n);

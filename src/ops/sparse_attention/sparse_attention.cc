@@ -7,6 +7,8 @@
 #include "base/check.h"
 #include "ops/detail/lanes.h"
 #include "ops/sparse_attention/keys.h"
+#include "ops/sparse_attention/sm90/sparse_attention.h"
+#include "tensor/cuda_build.h"
 
 namespace hayate::ops {
 namespace {
@@ -49,7 +51,10 @@ void AttendToken(const SparseAttentionArgs& args, const TokenKeys& keys, int64_t
 
 }  // namespace
 
-void SparseAttention(Stream, Workspace& workspace, const SparseAttentionArgs& args) {
+void SparseAttention(Stream stream, Workspace& workspace, const SparseAttentionArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::SparseAttention(stream, workspace, args);
+  }
   const int64_t heads = args.q.shape[1], width = args.q.shape[2];
   const size_t mark = workspace.mark();
   float* row = workspace.TakeArray<float>(width);
@@ -66,8 +71,10 @@ void SparseAttention(Stream, Workspace& workspace, const SparseAttentionArgs& ar
 }
 
 int64_t SparseAttentionWorkspaceBytes(int64_t max_keys, int64_t num_heads, int64_t width) {
-  return (max_keys * num_heads + width) * static_cast<int64_t>(sizeof(float)) +
-         2 * static_cast<int64_t>(Workspace::kAlignment);
+  const int64_t bytes = (max_keys * num_heads + width) * static_cast<int64_t>(sizeof(float)) +
+                        2 * static_cast<int64_t>(Workspace::kAlignment);
+  if constexpr (kCudaBuild) return std::max(bytes, sm90::SparseAttentionWorkspaceBytes(width));
+  return bytes;
 }
 
 }  // namespace hayate::ops

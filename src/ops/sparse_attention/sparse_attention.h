@@ -18,7 +18,7 @@ namespace hayate::ops {
 
 struct SparseAttentionArgs {
   TensorView out;                      // [T, Hq, D]
-  ConstTensorView q;                   // [T, Hq, D]
+  ConstTensorView q;                   // [T, Hq, D]; f32 or, on CUDA, bf16
   const int32_t* positions = nullptr;  // [T]
 
   LatentLayerView window_cache;
@@ -31,6 +31,8 @@ struct SparseAttentionArgs {
   // position p when e < (p + 1) / ratio.
   LatentLayerView entry_cache;
   AttentionRows entry_rows;
+  // Token 0 of q is token `first_token` of the rows' count; CUDA alone.
+  int32_t first_token = 0;
   int32_t ratio = 0;
   // Which of the visible entries a token attends to: selected[t, 0 … selected_count[t]), ascending.
   // Null: all of them.

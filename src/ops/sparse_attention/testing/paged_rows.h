@@ -36,6 +36,9 @@ class PagedRows {
   }
 
   const LatentLayerView& view() const { return view_; }
+  // For copies in the memory of a device.
+  const std::vector<std::byte>& bytes() const { return bytes_; }
+  const std::vector<int32_t>& tables() const { return tables_; }
   int32_t PageOf(int32_t sequence, int32_t index) const {
     return tables_[static_cast<size_t>(sequence * stride_ + index / view_.page_rows)];
   }
