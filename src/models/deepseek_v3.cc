@@ -10,7 +10,9 @@
 #include "models/detail/deepseek_v3_attention.h"
 #include "models/detail/deepseek_v3_model.h"
 #include "models/detail/model_facts.h"
+#include "models/layers/activation.h"
 #include "models/layers/moe.h"
+#include "models/layers/rope_table.h"
 #include "ops/embedding/embedding.h"
 #include "ops/gather/gather_rows.h"
 #include "ops/norm/rms_norm.h"
@@ -23,13 +25,13 @@ const float* Floats(const Buffer& buffer) { return reinterpret_cast<const float*
 class DeepseekV3Model final : public DeepseekV3Target {
  public:
   DeepseekV3Model(DeepseekV3Config config, ModelFacts facts, DeepseekV3Cache cache,
-                  DeepseekV3Weights weights, ops::RopeFrequencies frequencies,
-                  const LoadOptions& options)
+                  DeepseekV3Weights weights, RopeTable rope, const LoadOptions& options)
       : config_(std::move(config)),
         facts_(std::move(facts)),
         cache_(std::move(cache)),
         weights_(std::move(weights)),
-        frequencies_(std::move(frequencies)),
+        rope_(std::move(rope)),
+        activations_(ActivationType(*options.device, options.precision)),
         latent_form_(options.latent_form),
         draft_(options.draft),
         weight_bytes_(weights_.bytes()) {}
@@ -44,7 +46,7 @@ class DeepseekV3Model final : public DeepseekV3Target {
 
   const DeepseekV3Config& config() const override { return config_; }
   const DeepseekV3Weights& weights() const override { return weights_; }
-  const ops::RopeFrequencies& frequencies() const override { return frequencies_; }
+  const RopeTable& rope() const override { return rope_; }
 
   int64_t workspace_bytes(int64_t max_tokens, int64_t max_logits) const override {
     const int64_t h = config_.hidden_size, heads = HeadsWidth();
@@ -69,8 +71,8 @@ class DeepseekV3Model final : public DeepseekV3Target {
     const TensorView cos_sin = workspace.Take(DType::kF32, {batch.num_tokens, config_.rope_dim});
     ops::RopeRows(context.stream, {.out = cos_sin,
                                    .positions = batch.positions,
-                                   .inv_freq = frequencies_.inv_freq.data(),
-                                   .attention_factor = frequencies_.attention_factor});
+                                   .inv_freq = Floats(rope_.inv_freq),
+                                   .attention_factor = rope_.attention_factor});
     const DeepseekV3Step step = {context, batch.rows[0], batch.positions, cos_sin.as<float>()};
     Rows rows = TakeRows(workspace, batch.num_tokens);
     ops::Embedding(context.stream,
@@ -102,7 +104,7 @@ class DeepseekV3Model final : public DeepseekV3Target {
  private:
   // The tensors that pass from layer to layer, for all tokens or for the rows with logits.
   struct Rows {
-    TensorView hidden;  // [T, H], the residual stream
+    TensorView hidden;  // [T, H] f32, the residual stream
     TensorView normed;  // [T, H]
     TensorView part;    // [T, H]: this rank's term of a sum over ranks, then the sum
     TensorView heads;   // [T, heads of this rank · Dv]
@@ -116,9 +118,9 @@ class DeepseekV3Model final : public DeepseekV3Target {
   Rows TakeRows(Workspace& workspace, int64_t count) const {
     const Shape whole{count, config_.hidden_size};
     return {.hidden = workspace.Take(DType::kF32, whole),
-            .normed = workspace.Take(DType::kF32, whole),
-            .part = workspace.Take(DType::kF32, whole),
-            .heads = workspace.Take(DType::kF32, {count, HeadsWidth()})};
+            .normed = workspace.Take(activations_, whole),
+            .part = workspace.Take(activations_, whole),
+            .heads = workspace.Take(activations_, {count, HeadsWidth()})};
   }
 
   // rows.heads = attention of rows.normed, which is appended.
@@ -204,7 +206,8 @@ class DeepseekV3Model final : public DeepseekV3Target {
   const ModelFacts facts_;
   const DeepseekV3Cache cache_;
   const DeepseekV3Weights weights_;
-  const ops::RopeFrequencies frequencies_;
+  const RopeTable rope_;
+  const DType activations_;
   const ops::LatentForm latent_form_;
   const DraftKind draft_;
   const int64_t weight_bytes_;
@@ -231,17 +234,20 @@ Status CheckDraftLayers(const weights::Checkpoint& checkpoint, const DeepseekV3C
 Result<std::unique_ptr<Model>> LoadDeepseekV3(const weights::Checkpoint& checkpoint,
                                               const DeepseekV3Config& config,
                                               const LoadOptions& options) {
-  RETURN_IF_ERROR(RequireCpu(options, config.architecture));
+  if (options.draft == DraftKind::kNextN) {
+    RETURN_IF_ERROR(RequireCpu(options, "the drafter of " + config.architecture));
+  }
   RETURN_IF_ERROR(CheckDraftLayers(checkpoint, config, options));
   ASSIGN_OR_RETURN(const int32_t max_context, ContextOf(options, config.trained_context));
-  ASSIGN_OR_RETURN(ops::RopeFrequencies frequencies,
+  ASSIGN_OR_RETURN(const ops::RopeFrequencies frequencies,
                    ops::ComputeRopeFrequencies(config.rope, max_context));
+  ASSIGN_OR_RETURN(RopeTable rope, PlaceFrequencies(*options.device, frequencies));
   ASSIGN_OR_RETURN(DeepseekV3Cache cache,
                    DeepseekV3Cache::Plan(config, options, config.num_layers));
   ASSIGN_OR_RETURN(DeepseekV3Weights weights, LoadDeepseekV3Weights(checkpoint, config, options));
   return std::unique_ptr<Model>(std::make_unique<DeepseekV3Model>(
       config, FactsOf(checkpoint, config, max_context), std::move(cache), std::move(weights),
-      std::move(frequencies), options));
+      std::move(rope), options));
 }
 
 }  // namespace hayate::models

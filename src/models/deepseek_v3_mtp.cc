@@ -139,8 +139,8 @@ class DeepseekV3Mtp final : public DraftModel {
     const TensorView cos_sin = context.workspace->Take(DType::kF32, {count, config_.rope_dim});
     ops::RopeRows(context.stream, {.out = cos_sin,
                                    .positions = positions,
-                                   .inv_freq = target_.frequencies().inv_freq.data(),
-                                   .attention_factor = target_.frequencies().attention_factor});
+                                   .inv_freq = Floats(target_.rope().inv_freq),
+                                   .attention_factor = target_.rope().attention_factor});
     return cos_sin.as<float>();
   }
 

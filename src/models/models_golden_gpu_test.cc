@@ -18,16 +18,32 @@ using testing::WantedLogits;
 using testing::WorstDifference;
 
 const std::filesystem::path kGolden = "tests/golden";
-constexpr const char* kFolders[] = {"dense", "qwen_moe", "gpt_oss"};
+constexpr const char* kFolders[] = {"dense", "qwen_moe", "gpt_oss", "deepseek_v3", "deepseek_v32"};
 
 // fp32 sums in another order; see models_golden_test.cc.
 constexpr float kExactTolerance = 1e-4f;
 // Logits are of order 1; activations, keys and values are rounded to 8 bits of mantissa, which
 // moves them by 0.15 at most here.
 constexpr float kFastTolerance = 0.25f;
-// Where a router chooses, rounding can change whole experts of a token, so only the average of all
-// logits tells; fp8 products round activations to 4 bits as well. Measured: 0.07 and 0.11.
-constexpr float kFastAverage = 0.1f, kFp8Average = 0.2f;
+// Where a router or an indexer chooses, rounding can change whole experts or keys of a token, so
+// only the average difference of all logits tells. These are of order 3; choices of a few among few
+// in models this small weigh much, and fp8 products round activations to 4 bits as well. About half
+// of each is reached.
+struct FastAverage {
+  const char* folder;
+  float bf16, fp8;
+};
+constexpr FastAverage kFastAverages[] = {{"dense/", 0.1f, 0.1f},
+                                         {"qwen_moe/", 0.15f, 0.25f},
+                                         {"gpt_oss/", 0.15f, 0.15f},
+                                         {"deepseek_v3/", 0.2f, 0.6f},
+                                         {"deepseek_v32/", 0.6f, 1.2f}};
+
+float AllowedAverage(const std::string& name) {
+  const auto found = std::ranges::find_if(
+      kFastAverages, [&](const FastAverage& family) { return name.starts_with(family.folder); });
+  return name.ends_with("_fp8") ? found->fp8 : found->bf16;
+}
 
 float AverageDifference(const std::vector<float>& a, const std::vector<float>& b) {
   if (WorstDifference(a, b) == std::numeric_limits<float>::infinity()) {
@@ -99,9 +115,7 @@ TEST_P(GpuGolden, FastModeStaysClose) {
     if (GetParam().starts_with("dense/")) {
       EXPECT_LT(WorstDifference(logits, expected_.logits), kFastTolerance) << chunk;
     }
-    const bool fp8 = GetParam().ends_with("_fp8");
-    EXPECT_LT(AverageDifference(logits, expected_.logits), fp8 ? kFp8Average : kFastAverage)
-        << chunk;
+    EXPECT_LT(AverageDifference(logits, expected_.logits), AllowedAverage(GetParam())) << chunk;
     runner->Drop(0);
   }
 }

@@ -26,7 +26,7 @@ int64_t SelectionStride(const DeepseekV3Config& config, int32_t max_context) {
 void DeepseekV3AttentionLayer::Append(const DeepseekV3Step& step, ConstTensorView x) const {
   const size_t mark = step.workspace().mark();
   const TensorView kv =
-      step.workspace().Take(DType::kF32, {x.shape[0], config_.latent_dim + config_.rope_dim});
+      step.workspace().Take(x.dtype, {x.shape[0], config_.latent_dim + config_.rope_dim});
   Apply(step.stream(), step.workspace(), weights_.kv_down, x, kv);
   ops::LatentAppend(step.stream(), step.workspace(),
                     {.x = kv,
@@ -48,7 +48,7 @@ void DeepseekV3AttentionLayer::AppendIndexKeys(const DeepseekV3Step& step,
   const size_t mark = workspace.mark();
   const TokenIndexer& indexer = *weights_.indexer;
   const int64_t tokens = x.shape[0], d = config_.indexer->head_dim;
-  const TensorView k = workspace.Take(DType::kF32, {tokens, d});
+  const TensorView k = workspace.Take(x.dtype, {tokens, d});
   Apply(step.stream(), workspace, indexer.k, x, k);
   ops::LayerNorm(step.stream(), {.out = k,
                                  .x = k,
@@ -56,20 +56,18 @@ void DeepseekV3AttentionLayer::AppendIndexKeys(const DeepseekV3Step& step,
                                  .bias = Floats(indexer.k_norm_bias),
                                  .eps = kIndexNormEps});
   // The first R features turn, in halves: not as the latent's do.
-  ops::Rope(step.stream(), {.q = {k.data, DType::kF32, {tokens, 0, d}},
-                            .k = {k.data, DType::kF32, {tokens, 1, d}},
+  ops::Rope(step.stream(), {.q = {k.data, k.dtype, {tokens, 0, d}},
+                            .k = {k.data, k.dtype, {tokens, 1, d}},
                             .q_row_stride = d,
                             .k_row_stride = d,
                             .cos_sin = step.cos_sin,
                             .rotary_dim = config_.rope_dim});
-  for (int64_t i = 0; cache_.packed && i < tokens; ++i) ops::Hadamard(k.as<float>() + i * d, d);
-  for (int32_t r = 0; r < step.rows.num_rows; ++r) {
-    for (int32_t t = step.rows.q_begin[r]; t < step.rows.q_begin[r + 1]; ++t) {
-      const int32_t position = step.positions[t];
-      ops::StoreLatentRow(cache_.keys, step.rows.PagesOf(r)[position / cache_.keys.page_rows],
-                          position % cache_.keys.page_rows, k.as<float>() + t * d);
-    }
-  }
+  ops::AppendRows(step.stream(), workspace,
+                  {.x = k,
+                   .hadamard = cache_.packed,
+                   .positions = step.positions,
+                   .cache = cache_.keys,
+                   .rows = step.rows});
   workspace.ResetTo(mark);
 }
 
@@ -83,7 +81,7 @@ void DeepseekV3AttentionLayer::Attend(const DeepseekV3Step& step, ConstTensorVie
   const TensorView q = Queries(step, low);
   ops::LatentAttention(
       step.stream(), step.workspace(),
-      {.out = {heads.data, DType::kF32, {x.shape[0], num_heads, config_.value_dim}},
+      {.out = {heads.data, heads.dtype, {x.shape[0], num_heads, config_.value_dim}},
        .q = q,
        .positions = step.positions,
        .cache = cache_.latents,
@@ -101,8 +99,8 @@ void DeepseekV3AttentionLayer::Attend(const DeepseekV3Step& step, ConstTensorVie
 ConstTensorView DeepseekV3AttentionLayer::LowRank(const DeepseekV3Step& step,
                                                   ConstTensorView x) const {
   if (config_.q_rank == 0) return x;
-  const TensorView down = step.workspace().Take(DType::kF32, {x.shape[0], config_.q_rank});
-  const TensorView normed = step.workspace().Take(DType::kF32, {x.shape[0], config_.q_rank});
+  const TensorView down = step.workspace().Take(x.dtype, {x.shape[0], config_.q_rank});
+  const TensorView normed = step.workspace().Take(x.dtype, {x.shape[0], config_.q_rank});
   Apply(step.stream(), step.workspace(), weights_.q_down, x, down);
   ops::RmsNorm(
       step.stream(),
@@ -114,9 +112,9 @@ ConstTensorView DeepseekV3AttentionLayer::LowRank(const DeepseekV3Step& step,
 TensorView DeepseekV3AttentionLayer::Queries(const DeepseekV3Step& step,
                                              ConstTensorView low) const {
   const int64_t heads = weights_.projections.num_heads, tokens = low.shape[0];
-  const TensorView q = step.workspace().Take(DType::kF32, {tokens, heads * QueryDim(config_)});
+  const TensorView q = step.workspace().Take(low.dtype, {tokens, heads * QueryDim(config_)});
   Apply(step.stream(), step.workspace(), weights_.q_up, low, q);
-  const TensorView split{q.data, DType::kF32, {tokens, heads, QueryDim(config_)}};
+  const TensorView split{q.data, q.dtype, {tokens, heads, QueryDim(config_)}};
   ops::RotateHeads(step.stream(),
                    {.x = split, .rotary = config_.rope_dim, .cos_sin = step.cos_sin});
   return split;
@@ -132,25 +130,24 @@ DeepseekV3AttentionLayer::Selection DeepseekV3AttentionLayer::Select(const Deeps
                 d = config_.indexer->head_dim, stride = SelectionStride(config_, max_context_);
   int32_t* selected = workspace.TakeArray<int32_t>(tokens * stride);
   int32_t* counts = workspace.TakeArray<int32_t>(tokens);
-  const TensorView q = workspace.Take(DType::kF32, {tokens, heads * d});
+  const TensorView q = workspace.Take(x.dtype, {tokens, heads * d});
   const TensorView head_weights = workspace.Take(DType::kF32, {tokens, heads});
   Apply(step.stream(), workspace, indexer.q, low, q);
   Apply(step.stream(), workspace, indexer.head_weights, x, head_weights);
-  ops::Rope(step.stream(), {.q = {q.data, DType::kF32, {tokens, heads, d}},
-                            .k = {q.data, DType::kF32, {tokens, 0, d}},
+  const TensorView split{q.data, q.dtype, {tokens, heads, d}};
+  ops::Rope(step.stream(), {.q = split,
+                            .k = {q.data, q.dtype, {tokens, 0, d}},
                             .q_row_stride = heads * d,
                             .k_row_stride = d,
                             .cos_sin = step.cos_sin,
                             .rotary_dim = config_.rope_dim});
-  for (int64_t i = 0; cache_.packed && i < tokens * heads; ++i) {
-    ops::Hadamard(q.as<float>() + i * d, d);
-  }
+  if (cache_.packed) ops::RotateHeads(step.stream(), {.x = split, .hadamard = true});
   const double scale = 1.0 / std::sqrt(static_cast<double>(heads) * static_cast<double>(d));
   ops::SelectEntries(step.stream(), workspace,
                      {.selected = selected,
                       .counts = counts,
                       .top_k = static_cast<int32_t>(stride),
-                      .q = TensorView{q.data, DType::kF32, {tokens, heads, d}},
+                      .q = split,
                       .weights = head_weights,
                       .weight_scale = static_cast<float>(scale),
                       .positions = step.positions,

@@ -157,6 +157,7 @@ class Loader {
       ASSIGN_OR_RETURN(result.absorb.emplace_back(), PackFloats(turned, l, dn));
       ASSIGN_OR_RETURN(result.value.emplace_back(), PackFloats(value, dv, l));
     }
+    RETURN_IF_ERROR(ops::PlaceProjections(*options_.device, result));
     return result;
   }
 
@@ -168,15 +169,19 @@ class Loader {
   }
 
   Result<ops::PackedMatrix> PackFloats(const std::vector<float>& values, int64_t n, int64_t k) {
+    // bf16 in every fast mode: so much precision goes into every product of a query.
+    const auto precision = options_.precision == ops::MatmulPrecision::kExact
+                               ? ops::MatmulPrecision::kExact
+                               : ops::MatmulPrecision::kFast;
     ConstTensorView view{reinterpret_cast<const std::byte*>(values.data()), DType::kF32, {n, k}};
     std::vector<uint16_t> rounded;
-    if (options_.precision == ops::MatmulPrecision::kFast) {
+    if (options_.precision != ops::MatmulPrecision::kExact) {
       for (const float value : values) rounded.push_back(FloatToBf16(value));
       view.data = reinterpret_cast<const std::byte*>(rounded.data());
       view.dtype = DType::kBF16;
     }
     const ops::MatrixPiece piece = ops::MatrixPiece::Whole(view);
-    return ops::PackMatrix(*options_.device, {&piece, 1}, options_.precision);
+    return ops::PackMatrix(*options_.device, {&piece, 1}, precision);
   }
 
   Result<TokenIndexer> LoadIndexer(const std::string& prefix) {
