@@ -245,9 +245,9 @@ def test_keys_open_what_they_should(start_server):
         assert http.post("/abort_request", json={"rid": "x"}, headers=bearer("one")).status_code == 200
     with openai.OpenAI(base_url=server.url + "/v1", api_key="two", max_retries=0) as client:
         assert client.models.list().data
-    with openai.OpenAI(base_url=server.url + "/v1", api_key="bad", max_retries=0) as client:
-        with pytest.raises(openai.AuthenticationError):
-            client.models.list()
+    stranger = openai.OpenAI(base_url=server.url + "/v1", api_key="bad", max_retries=0)
+    with stranger, pytest.raises(openai.AuthenticationError):
+        stranger.models.list()
 
 
 def test_the_key_file_is_read_again_on_sighup(start_server, tmp_path):
