@@ -1,12 +1,16 @@
 #include "app/engine_stack.h"
 
 #include <algorithm>
+#include <fstream>
 #include <utility>
 
 #include "app/default_model.h"
 #include "app/machine.h"
 #include "app/tokenizer_loading.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "base/mapped_file.h"
+#include "comm/expert_plan_json.h"
 #include "models/tensor_list.h"
 
 namespace hayate::app {
@@ -16,6 +20,7 @@ constexpr size_t kOutboxEvents = 65536;
 constexpr uint64_t kDummySeed = 1;
 // Of the CUDA products' widest tiles (ops/matmul/sm90).
 constexpr int32_t kCudaTileTokens = 128;
+constexpr size_t kMaxExpertPlanBytes = size_t{64} << 20;
 
 Result<DType> ParseKvDtype(const std::string& name) {
   if (name == "f16") return DType::kF16;
@@ -62,6 +67,11 @@ Result<sched::SchedulerOptions> MakeSchedulerOptions(const ModelOptions& model) 
   sched::SchedulerOptions options;
   ASSIGN_OR_RETURN(options.policy, sched::ParsePolicy(model.schedule_policy));
   options.max_running = model.max_running_requests;
+  options.num_dp_ranks = model.dp_size;
+  if (options.max_running < options.num_dp_ranks) {
+    return Error(ErrorCode::kInvalidArgument, "--max-running-requests {} is below --dp-size {}",
+                 options.max_running, options.num_dp_ranks);
+  }
   options.chunked_prefill_size = model.chunked_prefill_size;
   options.mixed_chunk_size = model.mixed_chunk_size;
   if (model.device == "cuda") options.mixed_step_multiple = kCudaTileTokens;
@@ -80,11 +90,23 @@ Result<exec::ExecutorOptions> MakeExecutorOptions(const ModelOptions& model,
   options.max_graph_rows = model.cuda_graph_max_bs;
   options.num_ranks = model.tp_size;
   if (options.device == DeviceKind::kCpu) {
-    options.num_ranks = model.threads > 0 ? model.threads : NumPhysicalCores();
+    options.num_ranks = model.tp_size > 1   ? model.tp_size
+                        : model.threads > 0 ? model.threads
+                                            : NumPhysicalCores();
   }
   if (options.num_ranks > comm::kMaxLocalRanks) {
     return Error(ErrorCode::kInvalidArgument, "--threads {} is more than {}", options.num_ranks,
                  comm::kMaxLocalRanks);
+  }
+  options.dp_size = model.dp_size;
+  options.ep_size = model.ep_size;
+  options.expert_plan.num_redundant = model.ep_num_redundant_experts;
+  if (model.init_expert_location != "trivial") {
+    ASSIGN_OR_RETURN(const std::string text,
+                     ReadFile(model.init_expert_location, kMaxExpertPlanBytes));
+    if (Status status = comm::ReadExpertPlan(text, options.expert_plan); !status.ok()) {
+      return status.Under(model.init_expert_location);
+    }
   }
   options.page_tokens = model.page_size;
   options.max_context = model.context_length;
@@ -113,15 +135,17 @@ Result<std::unique_ptr<EngineStack>> EngineStack::Create(Options options) {
   ASSIGN_OR_RETURN(sched::SchedulerOptions scheduler, MakeSchedulerOptions(options.model));
   ASSIGN_OR_RETURN(exec::ExecutorOptions executor, MakeExecutorOptions(options.model, scheduler));
   executor.progress = std::move(options.progress);
+  stack->expert_distribution_file_ = options.model.expert_distribution_file;
   ASSIGN_OR_RETURN(stack->checkpoint_, OpenCheckpoint(options.model));
   ASSIGN_OR_RETURN(stack->tokenizer_, OpenTokenizer(options.model, *stack->checkpoint_));
   ASSIGN_OR_RETURN(stack->executor_, exec::LocalExecutor::Create(*stack->checkpoint_, executor));
 
-  ASSIGN_OR_RETURN(stack->cache_, kv::KvCache::Create({.layout = stack->executor_->cache_layout(),
-                                                       .num_pages = stack->executor_->pool_pages(),
-                                                       .reuse = options.model.disable_radix_cache
-                                                                    ? kv::PrefixReuse::kOff
-                                                                    : kv::PrefixReuse::kOn}));
+  ASSIGN_OR_RETURN(stack->cache_, kv::KvCaches::Create({.layout = stack->executor_->cache_layout(),
+                                                        .num_pages = stack->executor_->pool_pages(),
+                                                        .reuse = options.model.disable_radix_cache
+                                                                     ? kv::PrefixReuse::kOff
+                                                                     : kv::PrefixReuse::kOn},
+                                                       options.model.dp_size));
   stack->max_context_ = static_cast<int32_t>(
       std::min<int64_t>(stack->executor_->facts().max_context, stack->executor_->total_tokens()));
   scheduler.max_context = stack->max_context_;
@@ -152,5 +176,13 @@ Result<std::unique_ptr<EngineStack>> EngineStack::Create(Options options) {
 }
 
 EngineStack::~EngineStack() = default;
+
+void EngineStack::Stop(int64_t drain_ns) {
+  engine_->Stop(drain_ns);
+  if (expert_distribution_file_.empty()) return;
+  std::ofstream file(expert_distribution_file_);
+  file << comm::WriteExpertCounts(executor_->ExpertCounts(), std::max(1, executor_->num_experts()));
+  if (!file.flush()) LOG_WARN("{}: cannot be written", expert_distribution_file_);
+}
 
 }  // namespace hayate::app

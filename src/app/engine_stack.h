@@ -33,7 +33,8 @@ class EngineStack {
   ~EngineStack();
 
   void Start() { engine_->Start(); }
-  void Stop(int64_t drain_ns) { engine_->Stop(drain_ns); }
+  // Writes the distribution of experts where the options ask for it.
+  void Stop(int64_t drain_ns);
 
   engine::Client& client() { return *client_; }
   engine::Outbox& outbox(size_t index) { return *outboxes_[index]; }
@@ -56,7 +57,7 @@ class EngineStack {
   std::unique_ptr<weights::Checkpoint> checkpoint_;
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   std::unique_ptr<exec::LocalExecutor> executor_;
-  std::unique_ptr<kv::KvCache> cache_;
+  std::unique_ptr<kv::KvCaches> cache_;
   std::unique_ptr<sched::Scheduler> scheduler_;
   std::unique_ptr<engine::EngineMetrics> metrics_;
   std::unique_ptr<engine::Inbox> inbox_;
@@ -64,6 +65,7 @@ class EngineStack {
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<engine::Client> client_;
   int32_t max_context_ = 0;
+  std::string expert_distribution_file_;
 };
 
 // The options that follow from the command line, with the device's defaults filled in; `scheduler`

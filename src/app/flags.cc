@@ -28,6 +28,45 @@ size_t EditDistance(const std::string& a, const std::string& b) {
 
 }  // namespace
 
+namespace {
+
+void AddParallelFlags(CLI::App& command, ModelOptions& o) {
+  const char* group = "Ranks";
+  command
+      .add_option("--dp-size,--dp,--data-parallel-size", o.dp_size,
+                  "groups of ranks with sequences and KV pools of their own")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_flag("--enable-dp-attention", o.enable_dp_attention,
+                "split the ranks into --dp-size groups for attention; experts lie on all (CPU)")
+      ->group(group);
+  command
+      .add_option("--ep-size,--ep,--expert-parallel-size", o.ep_size,
+                  "ranks that rows travel to for their experts: 1 or --tp-size")
+      ->check(CLI::Range(1, 256))
+      ->group(group);
+  command
+      .add_option("--ep-num-redundant-experts", o.ep_num_redundant_experts,
+                  "further copies of experts, of every layer")
+      ->check(CLI::Range(0, 65536))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--init-expert-location", o.init_expert_location,
+                  "trivial, or a JSON file with physical_to_logical_map or logical_count")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--expert-distribution-file", o.expert_distribution_file,
+                  "write how often each expert was chosen there at the end, for "
+                  "--init-expert-location")
+      ->group(group);
+}
+
+}  // namespace
+
 void AddModelFlags(CLI::App& command, ModelOptions& o) {
   const char* group = "Model";
   command
@@ -54,10 +93,12 @@ void AddModelFlags(CLI::App& command, ModelOptions& o) {
       ->check(CLI::Range(0, 256))
       ->group(group);
   command
-      .add_option("--tp-size,--tp,--tensor-parallel-size", o.tp_size, "GPUs that share the model")
-      ->check(CLI::Range(1, 8))
+      .add_option("--tp-size,--tp,--tensor-parallel-size", o.tp_size,
+                  "ranks that share the model: GPUs (up to 8) or CPU cores")
+      ->check(CLI::Range(1, 256))
       ->capture_default_str()
       ->group(group);
+  AddParallelFlags(command, o);
   command
       .add_option("--precision", o.precision,
                   "fast: 8-bit (CPU) or bf16 (CUDA) activations; exact: fp32, slower")

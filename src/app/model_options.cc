@@ -28,9 +28,20 @@ Result<ModelOptions> WithDeviceDefaults(ModelOptions options) {
                  "--quantization {} is for --device cuda with --precision fast",
                  options.quantization);
   }
-  if (options.tp_size > (cuda ? CountCudaDevices() : 1)) {
-    return Error(ErrorCode::kInvalidArgument, "--tp-size {}: there are {} GPUs{}", options.tp_size,
-                 cuda ? CountCudaDevices() : 0, cuda ? "" : " in use; CPU cores are --threads");
+  if (cuda && options.tp_size > CountCudaDevices()) {
+    return Error(ErrorCode::kInvalidArgument, "--tp-size {}: there are {} GPUs", options.tp_size,
+                 CountCudaDevices());
+  }
+  if (!cuda && options.tp_size > 1 && options.threads > 0 && options.threads != options.tp_size) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "--tp-size {} and --threads {}: a CPU rank is a thread, so they are one number",
+                 options.tp_size, options.threads);
+  }
+  if (options.dp_size > 1 && !options.enable_dp_attention) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "--dp-size {} needs --enable-dp-attention; whole replicas are processes of their "
+                 "own behind hayate gateway",
+                 options.dp_size);
   }
   Default(options.page_size, cuda ? 64 : 32);
   Default(options.max_running_requests, cuda ? 256 : 64);

@@ -15,7 +15,7 @@ struct ModelOptions {
   std::string load_format = "auto";     // auto, dummy
   std::string device = "auto";          // auto (cuda where there is one), cpu, cuda
   int threads = 0;                      // CPU ranks; 0: one a physical core
-  int tp_size = 1;                      // GPUs that share the model
+  int tp_size = 1;                      // ranks that share the model: GPUs, or CPU cores
   std::string kv_cache_dtype = "auto";  // auto, f32, f16, bf16, int8, fp8_e4m3
   std::string precision = "fast";       // fast, exact
   std::string quantization = "none";    // none, fp8
@@ -33,6 +33,15 @@ struct ModelOptions {
   bool disable_cuda_graph = false;
   std::string schedule_policy = "fcfs";
   bool disable_radix_cache = false;
+
+  // How the tp_size ranks share the work: groups of them with sequences of their own, and rows that
+  // travel to the ranks of their experts. CPU alone.
+  int dp_size = 1;
+  bool enable_dp_attention = false;
+  int ep_size = 0;  // 1 or tp_size; 0: as dp_size wants
+  int ep_num_redundant_experts = 0;
+  std::string init_expert_location = "trivial";  // or a JSON file
+  std::string expert_distribution_file;          // written at the end; empty: not
 };
 
 // The same with the device chosen and its defaults filled in: nothing is "auto" or 0 any more but

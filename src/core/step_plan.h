@@ -5,6 +5,9 @@
 // Plan k+1 is written before the tokens of step k are known. A row then says kLateToken: the device
 // takes the token that the slot sampled last. Everything in a plan takes effect in this order:
 //   starts → page updates → copies → forward over all rows → sample.
+//
+// Under DP attention a slot belongs to a dp rank: slot mod the number of them. A page id is one of
+// that dp rank's pools, and no other computes the row.
 
 #include <cstdint>
 #include <memory>
@@ -39,6 +42,7 @@ struct PageCopy {
   int32_t group;
   PageId from;
   PageId to;
+  int32_t dp_rank = 0;  // whose pools
 };
 
 // Positions [begin, end) of one sequence. Decode, a chunk of prefill and verification of drafts are

@@ -34,7 +34,7 @@ class Engine {
   // Everything that an engine works with, built by the composition root; all outlive the engine.
   struct Parts {
     sched::Scheduler* scheduler;
-    kv::KvCache* cache;
+    kv::KvCaches* cache;
     StepExecutor* executor;
     Inbox* inbox;
     std::vector<Outbox*> outboxes;  // Request::outbox indexes it

@@ -54,7 +54,7 @@ void BM_DecodeTurn(benchmark::State& state) {
   CacheLayout layout{.page_tokens = kPageTokens};
   layout.groups.push_back({.name = "kv", .kind = CacheKind::kFull, .page_bytes = 1});
   const int32_t pool_pages = static_cast<int32_t>(cached_pages) + (1 << 18);
-  const auto cache = kv::KvCache::Create({layout, {pool_pages}}).value();
+  const auto cache = kv::KvCaches::Create({layout, {pool_pages}}).value();
   SteadyClock clock;
   obs::Registry registry;
   EngineMetrics metrics(registry, "bench");

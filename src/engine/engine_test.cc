@@ -364,6 +364,9 @@ void RunRandomLife(uint64_t seed) {
   options.scheduler.chunked_prefill_size = rng.Between(1, 64);
   options.scheduler.max_scored_tokens = rng.Between(1, 8);
   options.scheduler.policy = static_cast<sched::Policy>(rng.Below(3));
+  if (rng.Below(3) == 0) {
+    options.scheduler.num_dp_ranks = rng.Between(1, std::min(3, options.scheduler.max_running));
+  }
   World world(options);
 
   const std::vector<TokenId> shared = RandomPrompt(rng, options.max_context);

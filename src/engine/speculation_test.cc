@@ -122,6 +122,9 @@ void RunRandomLife(uint64_t seed) {
   scheduler.chunked_prefill_size = rng.Between(1, 64);
   scheduler.max_scored_tokens = rng.Between(1, 8);
   scheduler.policy = static_cast<sched::Policy>(rng.Below(3));
+  if (rng.Below(3) == 0) {
+    scheduler.num_dp_ranks = rng.Between(1, std::min(3, scheduler.max_running));
+  }
   scheduler.max_drafts = rng.Between(1, 9);
   scheduler.max_step_drafts = scheduler.max_drafts * rng.Between(1, 6);
   options.draft_source = rng.Below(3) == 0 ? DraftSource::kNgram : DraftSource::kModel;

@@ -38,7 +38,7 @@ class Server {
   Server(models::Model& model, Device& device, const TrialOptions& options)
       : model_(model),
         cache_(
-            kv::KvCache::Create({.layout = model.cache_layout(), .num_pages = options.pool_pages})
+            kv::KvCaches::Create({.layout = model.cache_layout(), .num_pages = options.pool_pages})
                 .value()),
         scheduler_({.max_running = options.max_running,
                     .chunked_prefill_size = options.chunk,
@@ -104,7 +104,7 @@ class Server {
 
   // Answers that ended since the last call.
   std::vector<Answer> TakeFinished() { return std::move(finished_); }
-  const kv::KvCache& cache() const { return *cache_; }
+  const kv::KvCaches& cache() const { return *cache_; }
 
  private:
   struct InFlight {
@@ -150,7 +150,7 @@ class Server {
 
   models::Model& model_;
   VirtualClock clock_;
-  std::unique_ptr<kv::KvCache> cache_;
+  std::unique_ptr<kv::KvCaches> cache_;
   sched::Scheduler scheduler_;
   std::vector<float> logits_;
   std::vector<int32_t> last_tokens_;

@@ -1,6 +1,7 @@
 #include "exec/local_executor.h"
 
 #include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <chrono>
 #include <latch>
@@ -46,7 +47,11 @@ uint64_t AwaitAbove(const std::atomic<uint64_t>& counter, uint64_t seen) {
 struct LocalExecutor::Rank {
   int index = 0;
   std::unique_ptr<Device> device;
-  std::unique_ptr<comm::Group> group;
+  std::unique_ptr<comm::Group> group;            // all ranks
+  std::unique_ptr<comm::Group> attention_group;  // null: all ranks are one
+  std::unique_ptr<comm::TokenExchange> exchange;
+  std::vector<int64_t> expert_counts;  // [layers, E], of the rows that this rank routed
+  comm::Group& attention() const { return attention_group ? *attention_group : *group; }
   std::unique_ptr<models::Model> model;
   std::unique_ptr<Worker> worker;
   Status status;
@@ -80,10 +85,24 @@ Status LocalExecutor::Start(const weights::Checkpoint& checkpoint) {
     return Error(ErrorCode::kInvalidArgument, "{} ranks, must be 1 to {}", options_.num_ranks,
                  comm::kMaxLocalRanks);
   }
+  ASSIGN_OR_RETURN(layout_of_ranks_, comm::RankLayout::Create({.num_ranks = options_.num_ranks,
+                                                               .dp_size = options_.dp_size,
+                                                               .ep_size = options_.ep_size}));
+  if (options_.device == DeviceKind::kCuda && layout_of_ranks_.exchanges()) {
+    return Error(
+        ErrorCode::kUnsupported,
+        "--dp-size {} and --ep-size {} are for --device cpu: rows travel between CPU ranks "
+        "alone",
+        options_.dp_size, options_.ep_size);
+  }
+  RETURN_IF_ERROR(PlaceExperts(checkpoint));
   startup_ = std::make_unique<Startup>(this, options_.num_ranks);
   for (int i = 0; i < options_.num_ranks; ++i) {
     ranks_.push_back(std::make_unique<Rank>());
     ranks_.back()->index = i;
+    if (options_.device == DeviceKind::kCuda) continue;
+    ranks_.back()->expert_counts.resize(
+        static_cast<size_t>(expert_shape_.num_layers * expert_shape_.num_experts));
   }
   for (auto& rank : ranks_) {
     threads_.emplace_back("rank-" + std::to_string(rank->index),
@@ -91,6 +110,17 @@ Status LocalExecutor::Start(const weights::Checkpoint& checkpoint) {
   }
   startup_->done.wait();
   return startup_->status;
+}
+
+Status LocalExecutor::PlaceExperts(const weights::Checkpoint& checkpoint) {
+  ASSIGN_OR_RETURN(expert_shape_, models::ReadExpertShape(checkpoint));
+  if (!layout_of_ranks_.exchanges() || expert_shape_.num_experts == 0) return OkStatus();
+  options_.expert_plan.num_ranks = options_.num_ranks;
+  for (int layer = 0; layer < expert_shape_.num_layers; ++layer) {
+    ASSIGN_OR_RETURN(auto placement, options_.expert_plan.Place(layer, expert_shape_.num_experts));
+    placements_.push_back(std::move(placement));
+  }
+  return OkStatus();
 }
 
 void LocalExecutor::JoinPhase() {
@@ -118,25 +148,59 @@ void LocalExecutor::JoinPhase() {
 }
 
 Status LocalExecutor::MakeGroups() {
-  std::vector<std::unique_ptr<comm::Group>> groups;
-  if (options_.device == DeviceKind::kCuda && options_.num_ranks > 1) {
-    std::vector<Device*> devices;
-    for (const auto& rank : ranks_) devices.push_back(rank->device.get());
-    ASSIGN_OR_RETURN(groups, comm::MakePeerGroup(devices));
-  } else {
-    ASSIGN_OR_RETURN(groups, comm::MakeLocalGroup(options_.num_ranks));
-  }
+  if (options_.device == DeviceKind::kCpu || options_.num_ranks == 1) return MakeCpuGroups();
+  std::vector<Device*> devices;
+  for (const auto& rank : ranks_) devices.push_back(rank->device.get());
+  ASSIGN_OR_RETURN(auto groups, comm::MakePeerGroup(devices));
   for (size_t i = 0; i < ranks_.size(); ++i) ranks_[i]->group = std::move(groups[i]);
   return OkStatus();
+}
+
+Status LocalExecutor::MakeCpuGroups() {
+  ASSIGN_OR_RETURN(auto groups, comm::MakeLocalGroup(options_.num_ranks));
+  if (!placements_.empty()) {
+    auto exchanges = comm::TokenExchange::MakeLocal(groups);
+    for (size_t i = 0; i < ranks_.size(); ++i) ranks_[i]->exchange = std::move(exchanges[i]);
+  }
+  for (size_t i = 0; i < ranks_.size(); ++i) ranks_[i]->group = std::move(groups[i]);
+  if (layout_of_ranks_.dp_size() == 1) return OkStatus();
+  for (size_t first = 0; first < ranks_.size();) {
+    ASSIGN_OR_RETURN(auto members, comm::MakeLocalGroup(layout_of_ranks_.attention_size()));
+    for (auto& member : members) ranks_[first++]->attention_group = std::move(member);
+  }
+  return OkStatus();
+}
+
+ReplicaPlace LocalExecutor::PlaceOf(Rank& rank) const {
+  return {.layout = layout_of_ranks_,
+          .rank = rank.index,
+          .all = layout_of_ranks_.exchanges() ? rank.group.get() : nullptr,
+          .exchange = rank.exchange.get(),
+          .placements = placements_,
+          .expert_counts = rank.expert_counts};
+}
+
+int32_t LocalExecutor::SlotsPerDpRank() const {
+  return CeilDiv(options_.max_running, layout_of_ranks_.dp_size());
+}
+
+std::vector<int64_t> LocalExecutor::ExpertCounts() const {
+  std::vector<int64_t> sum(ranks_[0]->expert_counts.size(), 0);
+  for (const auto& rank : ranks_) {
+    for (size_t i = 0; i < sum.size(); ++i) {
+      sum[i] += std::atomic_ref(rank->expert_counts[i]).load(std::memory_order_relaxed);
+    }
+  }
+  return sum;
 }
 
 Status LocalExecutor::SizePools() {
   const CacheLayout& layout = cache_layout();
   const int32_t context = facts().max_context;
-  total_tokens_ = options_.total_tokens;
+  total_tokens_ = CeilDiv<int64_t>(options_.total_tokens, layout_of_ranks_.dp_size());
   if (total_tokens_ == 0) {
     ASSIGN_OR_RETURN(total_tokens_, LargestPool(layout, PoolBudgetPerRank(), context,
-                                                options_.max_running, options_.max_step_tokens));
+                                                SlotsPerDpRank(), options_.max_step_tokens));
   }
   if (total_tokens_ > kMaxPoolPages * layout.page_tokens) {
     return Error(ErrorCode::kInvalidArgument,
@@ -144,10 +208,11 @@ Status LocalExecutor::SizePools() {
                  kMaxPoolPages, layout.page_tokens);
   }
   total_tokens_ = AlignUp<int64_t>(total_tokens_, layout.page_tokens);
-  pool_pages_ = PlanPools(layout, {total_tokens_, options_.max_running}, options_.max_step_tokens);
+  pool_pages_ = PlanPools(layout, {total_tokens_, SlotsPerDpRank()}, options_.max_step_tokens);
   limits_ = LimitsFor(std::min<int64_t>(context, total_tokens_));
   if (options_.device == DeviceKind::kCpu) {
-    logits_.resize(static_cast<size_t>(options_.max_step_logits) *
+    logits_.resize(static_cast<size_t>(layout_of_ranks_.dp_size()) *
+                   static_cast<size_t>(options_.max_step_logits) *
                    static_cast<size_t>(facts().vocab_size));
     last_tokens_.assign(static_cast<size_t>(options_.max_running), 0);
   }
@@ -188,7 +253,10 @@ LocalExecutor::~LocalExecutor() {
   submitted_.notify_all();
   threads_.clear();
   // A group's memory lies on all its devices.
-  for (const auto& rank : ranks_) rank->group.reset();
+  for (const auto& rank : ranks_) {
+    rank->exchange.reset();
+    rank->group.reset();
+  }
 }
 
 Status LocalExecutor::OpenDevice(Rank& rank) const {
@@ -202,8 +270,10 @@ Status LocalExecutor::OpenDevice(Rank& rank) const {
 }
 
 Status LocalExecutor::LoadRank(Rank& rank, const weights::Checkpoint& checkpoint) const {
-  models::LoadOptions load{.rank = rank.index,
-                           .num_ranks = options_.num_ranks,
+  models::LoadOptions load{.rank = layout_of_ranks_.attention_rank(rank.index),
+                           .num_ranks = layout_of_ranks_.attention_size(),
+                           .experts = placements_,
+                           .expert_rank = rank.index,
                            .device = rank.device.get(),
                            .precision = options_.precision,
                            .kv_dtype = options_.kv_dtype,
@@ -216,12 +286,18 @@ Status LocalExecutor::LoadRank(Rank& rank, const weights::Checkpoint& checkpoint
   return rank.device->status();
 }
 
+float* LocalExecutor::LogitsOf(const Rank& rank) {
+  const int64_t each = int64_t{options_.max_step_logits} * facts().vocab_size;
+  return logits_.data() + layout_of_ranks_.dp_rank(rank.index) * each;
+}
+
 Result<std::unique_ptr<Worker>> LocalExecutor::MakeWorker(Rank& rank) {
   if (options_.device == DeviceKind::kCpu) {
     ASSIGN_OR_RETURN(
         auto worker,
-        RankWorker::Create(*rank.device, *rank.model, *rank.group, limits_, pool_pages_,
-                           {.logits = logits_.data(), .last_tokens = last_tokens_.data()}));
+        RankWorker::Create(*rank.device, *rank.model, rank.attention(), limits_, pool_pages_,
+                           {.logits = LogitsOf(rank), .last_tokens = last_tokens_.data()},
+                           PlaceOf(rank)));
     return std::unique_ptr<Worker>(std::move(worker));
   }
   ASSIGN_OR_RETURN(auto worker, QueuedWorker::Create(
@@ -259,12 +335,16 @@ void LocalExecutor::ServeSteps(Rank& rank) {
     if (rank.index != 0) continue;
     result.device_ns = NowNs() - begin_ns;
     result.device_start_ns = begin_ns;
-    if (rank.group->poisoned()) {
-      result.status = Status(ErrorCode::kUnavailable, "a rank failed during the step");
-    }
+    if (rank.group->poisoned()) result.status = FailureOf(rank);
     completed_.store(step + 1, std::memory_order_release);
     completed_.notify_all();
   }
+}
+
+Status LocalExecutor::FailureOf(const Rank& rank) {
+  const Status why = rank.exchange == nullptr ? OkStatus() : rank.exchange->failure();
+  if (!why.ok()) return why.Under("a rank failed during the step");
+  return Status(ErrorCode::kUnavailable, "a rank failed during the step");
 }
 
 void LocalExecutor::Submit(const StepPlan& plan) {

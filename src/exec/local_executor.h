@@ -15,10 +15,13 @@
 #include <vector>
 
 #include "base/thread.h"
+#include "comm/rank_layout.h"
 #include "core/step_executor.h"
 #include "exec/pool_plan.h"
+#include "exec/rank_worker.h"
 #include "exec/staged_step.h"
 #include "exec/worker.h"
+#include "models/expert_shape.h"
 #include "models/registry.h"
 
 namespace hayate::exec {
@@ -26,6 +29,10 @@ namespace hayate::exec {
 struct ExecutorOptions {
   DeviceKind device = DeviceKind::kCpu;
   int num_ranks = 1;  // CPU: threads; CUDA: devices 0, 1, …
+  // As comm::RankLayoutOptions. DP ranks and rows that travel to experts are the CPU's alone.
+  int dp_size = 1;
+  int ep_size = 0;
+  comm::ExpertPlan expert_plan;  // where rows travel; num_ranks is set here
   // CUDA: share of a device's free memory to take, for weights, pools and everything else.
   double memory_fraction = 0.9;
   // CUDA: decode steps of at most this many rows are replayed as graphs.
@@ -38,8 +45,8 @@ struct ExecutorOptions {
   int32_t max_running = 64;
   int32_t max_step_tokens = 0;  // of one plan
   int32_t max_step_logits = 0;  // of one plan
-  // Tokens of the KV pool; 0: as many as `pool_budget_bytes` (all ranks together) holds, or on CUDA
-  // what is left of the device's memory.
+  // Tokens of the KV pools of all dp ranks; 0: as many as `pool_budget_bytes` (all ranks together)
+  // holds, or on CUDA what is left of the device's memory.
   int64_t total_tokens = 0;
   int64_t pool_budget_bytes = 0;
   std::function<void(int64_t done, int64_t total)> progress;  // bytes read by rank 0, on its thread
@@ -59,10 +66,16 @@ class LocalExecutor final : public StepExecutor {
   const models::ModelFacts& facts() const;
   const CacheLayout& cache_layout() const;
   const std::vector<int32_t>& pool_pages() const { return pool_pages_; }
+  // Of one dp rank: no sequence can have more.
   int64_t total_tokens() const { return total_tokens_; }
   int64_t weight_bytes() const;
   int64_t pool_bytes() const;
   int num_ranks() const { return static_cast<int>(ranks_.size()); }
+  const comm::RankLayout& rank_layout() const { return layout_of_ranks_; }
+  // How often each expert of each layer was chosen since the start, [layers × num_experts()]; empty
+  // on CUDA and where the model has no experts. Any thread.
+  std::vector<int64_t> ExpertCounts() const;
+  int32_t num_experts() const { return expert_shape_.num_experts; }
   std::string device_name() const;
 
  private:
@@ -72,7 +85,13 @@ class LocalExecutor final : public StepExecutor {
   Status Start(const weights::Checkpoint& checkpoint);
   // What joins the ranks after a phase of the start; on the thread of the last rank to get there.
   void JoinPhase();
+  Status PlaceExperts(const weights::Checkpoint& checkpoint);
   Status MakeGroups();
+  Status MakeCpuGroups();
+  ReplicaPlace PlaceOf(Rank& rank) const;
+  float* LogitsOf(const Rank& rank);
+  static Status FailureOf(const Rank& rank);
+  int32_t SlotsPerDpRank() const;
   Status SizePools();
   StepLimits LimitsFor(int64_t longest_sequence) const;
   int64_t PoolBudgetPerRank() const;
@@ -83,11 +102,14 @@ class LocalExecutor final : public StepExecutor {
   void ServeSteps(Rank& rank);
 
   ExecutorOptions options_;
+  comm::RankLayout layout_of_ranks_;
+  models::ExpertShape expert_shape_;
+  std::vector<comm::ExpertPlacement> placements_;  // per layer, where rows travel
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<int32_t> pool_pages_;
   int64_t total_tokens_ = 0;
   StepLimits limits_;
-  std::vector<float> logits_;         // [max_logits, V]
+  std::vector<float> logits_;         // [dp ranks, max_logits, V]
   std::vector<int32_t> last_tokens_;  // [max_running]
 
   std::array<StepPlan, kMaxInFlight> plans_;

@@ -9,6 +9,8 @@
 
 #include "base/status.h"
 #include "comm/group.h"
+#include "comm/rank_layout.h"
+#include "comm/token_exchange.h"
 #include "core/step_plan.h"
 #include "core/step_result.h"
 #include "exec/slot_sampler.h"
@@ -21,38 +23,53 @@
 
 namespace hayate::exec {
 
+// Where a rank stands in a replica whose ranks do not all see every row.
+struct ReplicaPlace {
+  comm::RankLayout layout;
+  int rank = 0;
+  comm::Group* all = nullptr;               // every rank of the replica
+  comm::TokenExchange* exchange = nullptr;  // null: no rows travel
+  std::span<const comm::ExpertPlacement> placements;
+  std::span<int64_t> expert_counts;  // [layers, E] or empty
+};
+
 // What all ranks of the process write to and read from. Every use is ordered by the group's
 // barriers.
 struct SharedStep {
-  float* logits = nullptr;         // [max_logits, V]
+  float* logits = nullptr;         // [max_logits, V], of the ranks of one attention group
   int32_t* last_tokens = nullptr;  // [max_slots]
 };
 
 class RankWorker final : public Worker {
  public:
-  // Allocates pools (`pool_pages` per group), workspace and tables. The model, device and group
-  // outlive the worker.
+  // Allocates pools (`pool_pages` per group), workspace and tables. The model, the device, the
+  // attention group and what `place` points to outlive the worker.
   static Result<std::unique_ptr<RankWorker>> Create(Device& device, models::Model& model,
                                                     comm::Group& group, const StepLimits& limits,
                                                     std::span<const int32_t> pool_pages,
-                                                    SharedStep shared);
+                                                    SharedStep shared, ReplicaPlace place = {});
 
   void ShareWith(Worker&) override {}  // Create was given it
   Status WarmUp() override { return OkStatus(); }
-  // Each rank fills the results of the rows whose slots it owns. On return every rank has finished
-  // the step.
+  // Each rank fills the results of the rows whose slots it owns. On return every rank of the
+  // replica has finished the step, or one has failed and all groups of this rank are poisoned.
   void Run(const StepPlan& plan, StepResult& result) override;
   void Finish(StepResult&) override {}
   bool UseIdleTime() override { return false; }
 
  private:
   RankWorker(models::Model& model, comm::Group& group, const StepLimits& limits, SharedStep shared,
-             Stream stream, Buffer workspace);
+             const ReplicaPlace& place, Stream stream, Buffer workspace);
+  models::ForwardContext Context();
+  // A failure seen in one group is told to the others of this rank: nobody waits for it there.
+  bool Failed();
   void CopyPages(const StepPlan& plan);
 
   models::Model& model_;
   comm::Group& group_;
   SharedStep shared_;
+  ReplicaPlace place_;
+  int dp_rank_;
   Stream stream_;
   Workspace workspace_;
   std::vector<Buffer> pools_;           // per cache group

@@ -7,9 +7,17 @@
 
 namespace hayate::exec {
 
-StagedStep::StagedStep(const StepLimits& limits) : limits_(limits) {
+StagedStep::StagedStep(const StepLimits& limits, const comm::RankLayout& layout, int dp_rank)
+    : limits_(limits),
+      layout_(layout),
+      dp_rank_(dp_rank),
+      num_tokens_(static_cast<size_t>(layout.dp_size())),
+      num_logits_(num_tokens_.size()),
+      tokens_per_rank_(static_cast<size_t>(layout.num_ranks())),
+      logits_per_rank_(tokens_per_rank_.size()) {
   const auto rows = static_cast<size_t>(limits.max_rows);
   const auto tokens = static_cast<size_t>(limits.max_tokens);
+  own_slots_.reserve(rows);
   token_ids_.reserve(tokens);
   positions_.reserve(tokens);
   q_begin_.reserve(rows + 1);
@@ -26,31 +34,54 @@ StagedStep::StagedStep(const StepLimits& limits) : limits_(limits) {
 void StagedStep::Build(const StepPlan& plan, const SlotTables& tables, const int32_t* last_tokens,
                        float* logits) {
   CHECK_LE(plan.rows.size(), static_cast<size_t>(limits_.max_rows));
-  CHECK_LE(plan.num_tokens, limits_.max_tokens);
   token_ids_.clear();
   positions_.clear();
   q_begin_.clear();
   kv_len_.clear();
   logits_index_.clear();
   row_logits_.clear();
-  for (const StepRow& row : plan.rows) AddRow(plan, row, last_tokens);
+  own_slots_.clear();
+  std::ranges::fill(num_tokens_, 0);
+  std::ranges::fill(num_logits_, 0);
+  for (const StepRow& row : plan.rows) {
+    CountRow(row);
+    if (layout_.dp_rank_of_slot(row.slot.value) == dp_rank_) {
+      AddRow(plan, row, last_tokens);
+    } else {
+      row_logits_.emplace_back();
+    }
+  }
+  layout_.SplitRows(num_tokens_, tokens_per_rank_);
+  layout_.SplitRows(num_logits_, logits_per_rank_);
   q_begin_.push_back(static_cast<int32_t>(token_ids_.size()));
-  CHECK_EQ(static_cast<int32_t>(token_ids_.size()), plan.num_tokens);
+  const int32_t num_tokens = num_tokens_[static_cast<size_t>(dp_rank_)];
+  CHECK_EQ(static_cast<int32_t>(token_ids_.size()), num_tokens);
+  CHECK_EQ(static_cast<int32_t>(logits_index_.size()), num_logits_[static_cast<size_t>(dp_rank_)]);
+  CHECK_LE(num_tokens, limits_.max_tokens);
   CHECK_LE(logits_index_.size(), static_cast<size_t>(limits_.max_logits));
-  GatherPages(plan, tables);
+  GatherPages(tables);
 
-  batch_.num_tokens = plan.num_tokens;
+  batch_.num_tokens = num_tokens;
   batch_.token_ids = token_ids_.data();
   batch_.positions = positions_.data();
   batch_.rows = rows_;
   batch_.num_logits = static_cast<int32_t>(logits_index_.size());
   batch_.logits_index = logits_index_.data();
   batch_.logits = logits;
+  batch_.tokens_per_rank = tokens_per_rank_;
+  batch_.logits_per_rank = logits_per_rank_;
+}
+
+void StagedStep::CountRow(const StepRow& row) {
+  const auto dp_rank = static_cast<size_t>(layout_.dp_rank_of_slot(row.slot.value));
+  num_tokens_[dp_rank] += row.num_tokens();
+  num_logits_[dp_rank] += row.num_scored + (row.samples ? row.num_drafts + 1 : 0);
 }
 
 void StagedStep::AddRow(const StepPlan& plan, const StepRow& row, const int32_t* last_tokens) {
   DCHECK(row.first_token != kLateToken || row.num_tokens() == 1) << row.slot;
   const int32_t first = static_cast<int32_t>(token_ids_.size());
+  own_slots_.push_back(row.slot);
   q_begin_.push_back(first);
   kv_len_.push_back(row.end);
   for (int32_t position = row.begin; position < row.end; ++position) {
@@ -79,17 +110,17 @@ void StagedStep::AddRow(const StepPlan& plan, const StepRow& row, const int32_t*
   row_logits_.push_back(logits);
 }
 
-void StagedStep::GatherPages(const StepPlan& plan, const SlotTables& tables) {
+void StagedStep::GatherPages(const SlotTables& tables) {
   const int32_t longest = kv_len_.empty() ? 0 : *std::max_element(kv_len_.begin(), kv_len_.end());
   const int32_t stride = CeilDiv(longest, limits_.page_tokens);
   for (size_t group = 0; group < page_tables_.size(); ++group) {
     int32_t* out = page_tables_[group].data();
-    for (size_t r = 0; r < plan.rows.size(); ++r) {
+    for (size_t r = 0; r < own_slots_.size(); ++r) {
       const int32_t count = CeilDiv(kv_len_[r], limits_.page_tokens);
-      const auto pages = tables.Pages(static_cast<int>(group), plan.rows[r].slot, count);
+      const auto pages = tables.Pages(static_cast<int>(group), own_slots_[r], count);
       std::copy(pages.begin(), pages.end(), out + static_cast<ptrdiff_t>(r) * stride);
     }
-    rows_[group] = {.num_rows = static_cast<int32_t>(plan.rows.size()),
+    rows_[group] = {.num_rows = static_cast<int32_t>(own_slots_.size()),
                     .q_begin = q_begin_.data(),
                     .kv_len = kv_len_.data(),
                     .page_table = out,

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "comm/rank_layout.h"
 #include "core/step_plan.h"
 #include "exec/slot_tables.h"
 #include "models/forward_batch.h"
@@ -31,7 +32,9 @@ struct RowLogits {
 
 class StagedStep {
  public:
-  explicit StagedStep(const StepLimits& limits);
+  // Takes the rows of one dp rank alone: the others' have no logits here.
+  StagedStep(const StepLimits& limits, const comm::RankLayout& layout, int dp_rank);
+  explicit StagedStep(const StepLimits& limits) : StagedStep(limits, {}, 0) {}
 
   // `last_tokens` [max_rows] holds what each slot sampled last. The batch's logits pointer is
   // `logits`.
@@ -43,9 +46,16 @@ class StagedStep {
 
  private:
   void AddRow(const StepPlan& plan, const StepRow& row, const int32_t* last_tokens);
-  void GatherPages(const StepPlan& plan, const SlotTables& tables);
+  void GatherPages(const SlotTables& tables);
+
+  void CountRow(const StepRow& row);
 
   StepLimits limits_;
+  comm::RankLayout layout_;
+  int dp_rank_;
+  std::vector<SlotId> own_slots_;                 // [R] of the dp rank's rows
+  std::vector<int32_t> num_tokens_, num_logits_;  // per dp rank
+  std::vector<int32_t> tokens_per_rank_, logits_per_rank_;
   std::vector<int32_t> token_ids_;                 // [T]
   std::vector<int32_t> positions_;                 // [T]
   std::vector<int32_t> q_begin_;                   // [R + 1]
@@ -53,7 +63,7 @@ class StagedStep {
   std::vector<int32_t> logits_index_;              // [L]
   std::vector<std::vector<int32_t>> page_tables_;  // per group [R, stride]
   std::vector<ops::AttentionRows> rows_;           // per group
-  std::vector<RowLogits> row_logits_;              // [R]
+  std::vector<RowLogits> row_logits_;              // [rows of the plan]
   models::ForwardBatch batch_;
 };
 

@@ -6,14 +6,18 @@
 
 namespace hayate::sched {
 
-Scheduler::Scheduler(const SchedulerOptions& options, kv::KvCache& cache, const Clock& clock)
-    : options_(options), cache_(cache), clock_(clock), waiting_(options.policy) {
-  CHECK_GT(options.max_running, 0);
+Scheduler::Scheduler(const SchedulerOptions& options, kv::KvCaches& caches, const Clock& clock)
+    : options_(options), caches_(caches), clock_(clock), waiting_(options.policy) {
+  CHECK_EQ(options.num_dp_ranks, caches.num_dp_ranks());
+  CHECK_GE(options.max_running, options.num_dp_ranks);
   CHECK_GT(options.chunked_prefill_size, 0);
   CHECK_GT(options.max_scored_tokens, 0);
   slots_.resize(static_cast<size_t>(options.max_running));
   running_.reserve(slots_.size());
-  for (int32_t i = options.max_running - 1; i >= 0; --i) free_slots_.push_back({i});
+  dp_ranks_.resize(static_cast<size_t>(options.num_dp_ranks));
+  for (SlotId slot{options.max_running - 1}; slot.value >= 0; --slot.value) {
+    dp_ranks_[DpRankOf(slot)].free_slots.push_back(slot);
+  }
 }
 
 Status Scheduler::Validate(const Request& request) const {
@@ -25,14 +29,15 @@ Status Scheduler::Validate(const Request& request) const {
                  "{} prompt tokens and {} output tokens exceed the context of {} tokens", prompt,
                  request.sampling.max_new_tokens, options_.max_context);
   }
-  for (int group = 0; group < cache_.num_groups(); ++group) {
+  const kv::KvCache& cache = caches_.of(0);  // equal in size
+  for (int group = 0; group < cache.num_groups(); ++group) {
     const int32_t need =
-        cache_.PeakPages(group, static_cast<int32_t>(total), options_.chunked_prefill_size);
-    if (need > cache_.counts(group).usable) {
+        cache.PeakPages(group, static_cast<int32_t>(total), options_.chunked_prefill_size);
+    if (need > cache.counts(group).usable) {
       return Error(ErrorCode::kContextTooLong,
                    "{} tokens need {} pages of cache group '{}', the pool has {}", total, need,
-                   cache_.layout().groups[static_cast<size_t>(group)].name,
-                   cache_.counts(group).usable);
+                   cache.layout().groups[static_cast<size_t>(group)].name,
+                   cache.counts(group).usable);
     }
   }
   return OkStatus();
@@ -130,7 +135,9 @@ void Scheduler::LeaveSlot(Sequence& sequence) {
   sequence.drafts.clear();
   sequence.cache.reset();  // its pages come back once the steps in flight are done
   slots_[static_cast<size_t>(sequence.slot.value)] = nullptr;
-  free_slots_.push_back(sequence.slot);
+  DpRank& dp_rank = dp_ranks_[DpRankOf(sequence.slot)];
+  dp_rank.free_slots.push_back(sequence.slot);
+  --dp_rank.num_running;
   sequence.slot = {-1};
   sequence.slot_started = false;
   running_.erase(std::find(running_.begin(), running_.end(), &sequence));
@@ -144,9 +151,13 @@ bool Scheduler::Before(const Sequence* a, const Sequence* b) const {
 }
 
 SchedulerStats Scheduler::stats() const {
+  int32_t num_free_slots = 0;
+  for (const DpRank& dp_rank : dp_ranks_) {
+    num_free_slots += static_cast<int32_t>(dp_rank.free_slots.size());
+  }
   return {.num_running = static_cast<int32_t>(running_.size()),
           .num_waiting = static_cast<int32_t>(waiting_.size()),
-          .num_free_slots = static_cast<int32_t>(free_slots_.size()),
+          .num_free_slots = num_free_slots,
           .num_retractions = num_retractions_,
           .new_token_ratio = reserve_.ratio()};
 }

@@ -8,8 +8,14 @@
 // in its old place. The first in order is never retracted for another, so some request always
 // progresses.
 //
+// Under DP attention a slot belongs to a dp rank (slot mod num_dp_ranks), and with it the
+// sequence's pages: slots, memory and the prefill budget are counted by dp rank. A waiting request
+// goes to the dp rank with the longest cached prefix, or to the emptiest where that one runs far
+// ahead.
+//
 // Works on kv's metadata alone; knows nothing of devices. Owner: engine thread. Never blocks.
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -18,11 +24,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/align.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "core/request.h"
 #include "core/step_plan.h"
-#include "kv/kv_cache.h"
+#include "kv/kv_caches.h"
 #include "sched/output_reserve.h"
 #include "sched/sequence.h"
 #include "sched/waiting_queue.h"
@@ -32,6 +39,7 @@ namespace hayate::sched {
 struct SchedulerOptions {
   Policy policy = Policy::kFcfs;
   int32_t max_running = 64;            // slots
+  int32_t num_dp_ranks = 1;            // that share slots and prefill tokens evenly
   int32_t chunked_prefill_size = 512;  // prefill tokens of one step, over all rows
   // The same of a step that decodes too: it bounds how long arriving prompts hold running answers
   // up. At most chunked_prefill_size; 0: equal to it.
@@ -52,9 +60,13 @@ struct SchedulerOptions {
   // Positions that the drafter fills behind a row's draws; 0: it keeps nothing in the cache.
   int32_t draft_lookahead = 0;
 
-  // The most tokens and logits rows that a plan can hold.
-  int32_t max_step_tokens() const { return chunked_prefill_size + max_running + max_step_drafts; }
+  // The most tokens and logits rows that a plan can hold of one dp rank.
+  int32_t max_step_tokens() const {
+    return ShareOf(chunked_prefill_size) + CeilDiv(max_running, num_dp_ranks) + max_step_drafts;
+  }
   int32_t max_step_logits() const { return max_running + max_scored_tokens + max_step_drafts; }
+  // Of a number of tokens, a dp rank's.
+  int32_t ShareOf(int32_t tokens) const { return std::max(1, tokens / num_dp_ranks); }
 };
 
 struct SchedulerStats {
@@ -72,8 +84,8 @@ enum class FinishMode : uint8_t {
 
 class Scheduler {
  public:
-  // The cache and the clock outlive the scheduler.
-  Scheduler(const SchedulerOptions& options, kv::KvCache& cache, const Clock& clock);
+  // The caches, one a dp rank, and the clock outlive the scheduler.
+  Scheduler(const SchedulerOptions& options, kv::KvCaches& caches, const Clock& clock);
 
   // Whether the request can ever run here.
   Status Validate(const Request& request) const;
@@ -97,7 +109,7 @@ class Scheduler {
   // The plan was submitted: what it computes may be shared from the next plan on.
   void Submitted(const StepPlan& plan);
   // The step's results are in; called before they are committed.
-  void Retired(uint64_t step) { cache_.StepRetired(step); }
+  void Retired(uint64_t step) { caches_.StepRetired(step); }
 
   // Commit: a row's drafts were verified and it brings num_tokens tokens, appended next; the
   // positions behind the drafts that stand are as if never computed.
@@ -113,7 +125,20 @@ class Scheduler {
   SchedulerStats stats() const;
 
  private:
-  // Prompt tokens that the plan may hold, given what runs.
+  // What a dp rank has left.
+  struct DpRank {
+    std::vector<SlotId> free_slots;
+    int32_t num_running = 0;
+    int32_t prefill_budget = 0;  // tokens left in the plan being written
+
+    bool takes_more() const { return !free_slots.empty() && prefill_budget > 0; }
+  };
+  size_t DpRankOf(SlotId slot) const {
+    return static_cast<size_t>(slot.value % options_.num_dp_ranks);
+  }
+  kv::KvCache& CacheOf(size_t dp_rank) const { return caches_.of(static_cast<int>(dp_rank)); }
+  bool AnyTakesMore() const;
+  // Prompt tokens that the plan may hold of a dp rank, given what runs.
   int32_t PrefillBudget() const;
   enum class RowOutcome { kPlanned, kNothingToDo, kNoMemory };
 
@@ -129,15 +154,20 @@ class Scheduler {
   void PlanRunning(StepPlan& plan);
   // Makes room for running_[index]; true when its row can be tried again.
   bool FreeMemoryFor(size_t index);
-  bool AnyDeferred() const;
+  bool AnyDeferred(size_t dp_rank) const;
 
   void AdmitWaiting(StepPlan& plan);
   void OrderCandidates();
   void PreemptForPriority();
   enum class Admission { kAdmitted, kHeld, kNoRoom };
   Admission TryAdmit(Sequence& sequence, StepPlan& plan);
-  bool SharesUnfinishedPrefix(const Sequence& sequence, int32_t max_match) const;
-  bool FitsMemory(const Sequence& sequence, const kv::PrefixHandle& prefix) const;
+  void Admit(Sequence& sequence, size_t dp_rank, kv::PrefixHandle prefix, StepPlan& plan);
+  // The dp ranks that take more, the best for the sequence first, into dp_order_.
+  void OrderDpRanks(const Sequence& sequence, int32_t max_match);
+  int32_t LongestMatch(const Sequence& sequence) const;
+  bool SharesUnfinishedPrefix(const Sequence& sequence, int32_t max_match, size_t dp_rank) const;
+  bool FitsMemory(const Sequence& sequence, const kv::PrefixHandle& prefix, size_t dp_rank) const;
+  bool RoomOrOnItsWay(const Sequence& sequence) const;
   int32_t ExpectedLength(const Sequence& sequence) const;
 
   bool Before(const Sequence* a, const Sequence* b) const;
@@ -146,22 +176,22 @@ class Scheduler {
   void LeaveSlot(Sequence& sequence);
 
   const SchedulerOptions options_;
-  kv::KvCache& cache_;
+  kv::KvCaches& caches_;
   const Clock& clock_;
 
   std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
   WaitingQueue waiting_;
   std::vector<Sequence*> running_;  // in serving order
   std::vector<Sequence*> slots_;    // [max_running], null where free
-  std::vector<SlotId> free_slots_;
+  std::vector<DpRank> dp_ranks_;
   std::set<std::pair<int64_t, RequestId>> deadlines_;
   std::vector<Sequence*> candidates_;                  // scratch of AdmitWaiting
   std::vector<std::pair<int32_t, Sequence*>> ranked_;  // scratch of OrderCandidates
+  std::vector<std::pair<int32_t, size_t>> dp_order_;   // scratch of OrderDpRanks
 
   OutputReserve reserve_;
-  int32_t prefill_budget_ = 0;  // tokens left in the plan being written
-  int32_t score_budget_ = 0;    // scored positions left in it
-  int32_t draft_budget_ = 0;    // drafts left in it
+  int32_t score_budget_ = 0;  // scored positions left in the plan being written
+  int32_t draft_budget_ = 0;  // drafts left in it
   uint64_t next_step_ = 0;
   uint64_t next_arrival_ = 0;
   uint64_t num_retractions_ = 0;

@@ -12,14 +12,21 @@ namespace {
 constexpr size_t kMaxCandidates = 128;
 // After so many others went first, lpm serves a request by arrival.
 constexpr int32_t kMaxBypassed = 64;
+// How many more sequences than the emptiest a dp rank may run and still get those whose prefix it
+// has.
+constexpr int32_t kMaxLead = 4;
 
 }  // namespace
 
+bool Scheduler::AnyTakesMore() const {
+  return std::ranges::any_of(dp_ranks_, [](const DpRank& rank) { return rank.takes_more(); });
+}
+
 void Scheduler::AdmitWaiting(StepPlan& plan) {
-  if (waiting_.empty() || free_slots_.empty() || prefill_budget_ <= 0) return;
+  if (waiting_.empty() || !AnyTakesMore()) return;
   OrderCandidates();
   for (Sequence* candidate : candidates_) {
-    if (free_slots_.empty() || prefill_budget_ <= 0) return;
+    if (!AnyTakesMore()) return;
     // Retracted with a step still in flight: its newest token is not known yet.
     if (candidate->late > 0) continue;
     const Admission outcome = TryAdmit(*candidate, plan);
@@ -27,13 +34,22 @@ void Scheduler::AdmitWaiting(StepPlan& plan) {
   }
 }
 
+int32_t Scheduler::LongestMatch(const Sequence& sequence) const {
+  int32_t longest = 0;
+  for (size_t dp_rank = 0; dp_rank < dp_ranks_.size(); ++dp_rank) {
+    longest =
+        std::max(longest, CacheOf(dp_rank).MatchLength(sequence.request.cache_namespace,
+                                                       sequence.tokens, sequence.known() - 1));
+  }
+  return longest;
+}
+
 void Scheduler::OrderCandidates() {
   waiting_.Head(kMaxCandidates, candidates_);
   if (options_.policy != Policy::kLpm) return;
   ranked_.clear();
   for (Sequence* sequence : candidates_) {
-    const int32_t match = cache_.MatchLength(sequence->request.cache_namespace, sequence->tokens,
-                                             sequence->known() - 1);
+    const int32_t match = LongestMatch(*sequence);
     const bool overdue = sequence->bypassed > kMaxBypassed;
     ranked_.emplace_back(overdue ? options_.max_context + 1 : match, sequence);
   }
@@ -43,18 +59,49 @@ void Scheduler::OrderCandidates() {
   for (size_t i = 0; i < ranked_.size(); ++i) candidates_[i] = ranked_[i].second;
 }
 
+void Scheduler::OrderDpRanks(const Sequence& sequence, int32_t max_match) {
+  dp_order_.clear();
+  int32_t fewest = options_.max_running;
+  for (const DpRank& dp_rank : dp_ranks_) {
+    if (dp_rank.takes_more()) fewest = std::min(fewest, dp_rank.num_running);
+  }
+  for (size_t d = 0; d < dp_ranks_.size(); ++d) {
+    if (!dp_ranks_[d].takes_more()) continue;
+    // A step waits for its fullest rank, so a prefix is worth only so much of a lead.
+    const bool ahead = dp_ranks_[d].num_running > fewest + kMaxLead;
+    const int32_t match =
+        ahead || dp_ranks_.size() == 1
+            ? 0
+            : CacheOf(d).MatchLength(sequence.request.cache_namespace, sequence.tokens, max_match);
+    dp_order_.emplace_back(match, d);
+  }
+  std::ranges::stable_sort(dp_order_, [this](const auto& a, const auto& b) {
+    if (a.first != b.first) return a.first > b.first;
+    return dp_ranks_[a.second].num_running < dp_ranks_[b.second].num_running;
+  });
+}
+
 Scheduler::Admission Scheduler::TryAdmit(Sequence& sequence, StepPlan& plan) {
   // The last token is always computed, for its logits; so is every prompt position to be scored.
   int32_t max_match = sequence.known() - 1;
   if (sequence.wants_scores()) max_match = std::min(max_match, sequence.score_next);
-  const std::string& name_space = sequence.request.cache_namespace;
-  if (SharesUnfinishedPrefix(sequence, max_match)) return Admission::kHeld;
-  kv::PrefixHandle prefix = cache_.Match(name_space, sequence.tokens, max_match);
-  if (!FitsMemory(sequence, prefix)) return Admission::kNoRoom;
+  OrderDpRanks(sequence, max_match);
+  for (const auto& [match, dp_rank] : dp_order_) {
+    if (SharesUnfinishedPrefix(sequence, max_match, dp_rank)) return Admission::kHeld;
+    kv::PrefixHandle prefix =
+        CacheOf(dp_rank).Match(sequence.request.cache_namespace, sequence.tokens, max_match);
+    if (!FitsMemory(sequence, prefix, dp_rank)) continue;
+    Admit(sequence, dp_rank, std::move(prefix), plan);
+    return Admission::kAdmitted;
+  }
+  return Admission::kNoRoom;
+}
 
+void Scheduler::Admit(Sequence& sequence, size_t dp_rank, kv::PrefixHandle prefix, StepPlan& plan) {
   waiting_.Erase(&sequence);
-  sequence.slot = free_slots_.back();
-  free_slots_.pop_back();
+  sequence.slot = dp_ranks_[dp_rank].free_slots.back();
+  dp_ranks_[dp_rank].free_slots.pop_back();
+  ++dp_ranks_[dp_rank].num_running;
   slots_[static_cast<size_t>(sequence.slot.value)] = &sequence;
   sequence.planned = prefix.num_tokens();
   if (!sequence.admitted_before) {
@@ -62,7 +109,7 @@ Scheduler::Admission Scheduler::TryAdmit(Sequence& sequence, StepPlan& plan) {
     sequence.cached_tokens = sequence.planned;
     sequence.admitted_ns = clock_.NowNs();
   }
-  sequence.cache = cache_.Begin(sequence.slot, std::move(prefix), sequence.known());
+  sequence.cache = CacheOf(dp_rank).Begin(sequence.slot, std::move(prefix), sequence.known());
   const auto place =
       std::upper_bound(running_.begin(), running_.end(), &sequence,
                        [this](const Sequence* a, const Sequence* b) { return Before(a, b); });
@@ -72,15 +119,16 @@ Scheduler::Admission Scheduler::TryAdmit(Sequence& sequence, StepPlan& plan) {
   }
   // Without memory for its first chunk it keeps the slot and is served by the next plan.
   (void)PlanRow(sequence, plan);
-  return Admission::kAdmitted;
 }
 
-bool Scheduler::SharesUnfinishedPrefix(const Sequence& sequence, int32_t max_match) const {
-  if (!options_.prefix_reuse || running_.empty()) return false;
-  const int32_t page = cache_.page_tokens();
+bool Scheduler::SharesUnfinishedPrefix(const Sequence& sequence, int32_t max_match,
+                                       size_t dp_rank) const {
+  if (!options_.prefix_reuse || dp_ranks_[dp_rank].num_running == 0) return false;
+  const int32_t page = caches_.page_tokens();
   const int32_t match_length =
-      cache_.MatchLength(sequence.request.cache_namespace, sequence.tokens, max_match);
+      CacheOf(dp_rank).MatchLength(sequence.request.cache_namespace, sequence.tokens, max_match);
   for (const Sequence* other : running_) {
+    if (DpRankOf(other->slot) != dp_rank) continue;
     // Worth waiting for: at least one page more than what is cached, computed but not yet
     // published.
     const int32_t useful = std::min(AlignDown(other->known(), page), max_match);
@@ -97,19 +145,31 @@ int32_t Scheduler::ExpectedLength(const Sequence& sequence) const {
   return sequence.length() + reserve_.TokensFor(std::max(0, sequence.remaining_output()));
 }
 
-bool Scheduler::FitsMemory(const Sequence& sequence, const kv::PrefixHandle& prefix) const {
-  if (running_.empty()) return true;  // alone it fits: Validate said so
+bool Scheduler::FitsMemory(const Sequence& sequence, const kv::PrefixHandle& prefix,
+                           size_t dp_rank) const {
+  if (dp_ranks_[dp_rank].num_running == 0) return true;  // alone it fits: Validate said so
+  const kv::KvCache& cache = CacheOf(dp_rank);
   const int32_t chunk = options_.chunked_prefill_size;
-  for (int group = 0; group < cache_.num_groups(); ++group) {
-    int64_t need = cache_.PeakPages(group, ExpectedLength(sequence), chunk) - prefix.num_pages() +
+  for (int group = 0; group < cache.num_groups(); ++group) {
+    int64_t need = cache.PeakPages(group, ExpectedLength(sequence), chunk) - prefix.num_pages() +
                    prefix.pinned_begin(group);
     for (const Sequence* other : running_) {
-      need += cache_.PeakPages(group, ExpectedLength(*other), chunk) -
-              cache_.PeakPages(group, other->cache->num_reserved(), chunk);
+      if (DpRankOf(other->slot) != dp_rank) continue;
+      need += cache.PeakPages(group, ExpectedLength(*other), chunk) -
+              cache.PeakPages(group, other->cache->num_reserved(), chunk);
     }
-    if (need > cache_.num_available(group)) return false;
+    if (need > cache.num_available(group)) return false;
   }
   return true;
+}
+
+bool Scheduler::RoomOrOnItsWay(const Sequence& sequence) const {
+  const kv::PrefixHandle no_prefix;
+  for (size_t dp_rank = 0; dp_rank < dp_ranks_.size(); ++dp_rank) {
+    if (dp_ranks_[dp_rank].free_slots.empty()) continue;
+    if (FitsMemory(sequence, no_prefix, dp_rank) || AnyDeferred(dp_rank)) return true;
+  }
+  return false;
 }
 
 void Scheduler::PreemptForPriority() {
@@ -119,10 +179,7 @@ void Scheduler::PreemptForPriority() {
   // One victim a step: its pages need a step to come back anyway.
   Sequence& victim = *running_.back();
   if (wanted.request.priority - victim.request.priority < options_.preemption_threshold) return;
-  const kv::PrefixHandle no_prefix;
-  if (!free_slots_.empty() && FitsMemory(wanted, no_prefix)) return;
-  if (AnyDeferred() && !free_slots_.empty()) return;  // room is on its way
-  Retract(victim);
+  if (!RoomOrOnItsWay(wanted)) Retract(victim);
 }
 
 }  // namespace hayate::sched

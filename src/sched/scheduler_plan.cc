@@ -10,7 +10,8 @@ namespace hayate::sched {
 bool Scheduler::Plan(StepPlan& plan) {
   plan.Clear();
   plan.step = next_step_;
-  prefill_budget_ = PrefillBudget();
+  const int32_t prefill_budget = PrefillBudget();
+  for (DpRank& dp_rank : dp_ranks_) dp_rank.prefill_budget = prefill_budget;
   score_budget_ = options_.max_scored_tokens;
   draft_budget_ = options_.max_step_drafts;
   if (options_.policy == Policy::kPriority) PreemptForPriority();
@@ -25,26 +26,27 @@ bool Scheduler::Plan(StepPlan& plan) {
 }
 
 int32_t Scheduler::PrefillBudget() const {
-  const int32_t chunk = options_.chunked_prefill_size;
+  const int32_t chunk = options_.ShareOf(options_.chunked_prefill_size);
   if (options_.mixed_chunk_size == 0) return chunk;
   const auto decodes =
       static_cast<int32_t>(std::ranges::count_if(running_, [](const Sequence* sequence) {
         return sequence->wants_row() && sequence->length() - sequence->planned == 1;
       }));
   if (decodes == 0) return chunk;
-  const int32_t mixed = std::min(chunk, options_.mixed_chunk_size);
+  const int32_t mixed = std::min(chunk, options_.ShareOf(options_.mixed_chunk_size));
   const int32_t whole = AlignDown(decodes + mixed, options_.mixed_step_multiple) - decodes;
   return whole > 0 ? whole : mixed;
 }
 
 void Scheduler::PlanRunning(StepPlan& plan) {
-  // Retraction takes from the end, so everything before `i` stays where it is.
-  for (size_t i = 0; i < running_.size(); ++i) {
+  // Retraction takes what comes after `i`, or the sequence itself.
+  for (size_t i = 0; i < running_.size();) {
     Sequence& sequence = *running_[i];
     RowOutcome outcome = PlanRow(sequence, plan);
     while (outcome == RowOutcome::kNoMemory && FreeMemoryFor(i)) {
       outcome = PlanRow(sequence, plan);
     }
+    if (sequence.running()) ++i;
   }
 }
 
@@ -53,7 +55,8 @@ Scheduler::RowOutcome Scheduler::PlanRow(Sequence& sequence, StepPlan& plan) {
   const int32_t begin = sequence.planned;
   int32_t end = sequence.length();
   const bool decodes = end - begin == 1;
-  if (!decodes) end = std::min(end, begin + prefill_budget_);
+  DpRank& dp_rank = dp_ranks_[DpRankOf(sequence.slot)];
+  if (!decodes) end = std::min(end, begin + dp_rank.prefill_budget);
   if (sequence.wants_scores()) {
     end = std::min(end, std::max(begin, sequence.score_next) + score_budget_);
   }
@@ -66,7 +69,7 @@ Scheduler::RowOutcome Scheduler::PlanRow(Sequence& sequence, StepPlan& plan) {
     if (reach == end || !sequence.cache->Reserve(begin, end, plan)) return RowOutcome::kNoMemory;
   }
   EmitRow(sequence, end, extras, plan);
-  if (!decodes) prefill_budget_ -= end - begin;
+  if (!decodes) dp_rank.prefill_budget -= end - begin;
   return RowOutcome::kPlanned;
 }
 
@@ -135,27 +138,31 @@ void Scheduler::EmitRow(Sequence& sequence, int32_t end, const RowExtras& extras
   if (row.samples) ++sequence.late;
 }
 
-bool Scheduler::AnyDeferred() const {
-  for (int group = 0; group < cache_.num_groups(); ++group) {
-    if (cache_.counts(group).deferred > 0) return true;
+bool Scheduler::AnyDeferred(size_t dp_rank) const {
+  const kv::KvCache& cache = CacheOf(dp_rank);
+  for (int group = 0; group < cache.num_groups(); ++group) {
+    if (cache.counts(group).deferred > 0) return true;
   }
   return false;
 }
 
 bool Scheduler::FreeMemoryFor(size_t index) {
   // Pages on their way back: this sequence sits the step out rather than push another one off.
-  if (AnyDeferred()) return false;
-  if (index + 1 < running_.size()) {
-    Retract(*running_.back());
+  const size_t dp_rank = DpRankOf(running_[index]->slot);
+  if (AnyDeferred(dp_rank)) return false;
+  // Only those of the same dp rank hold pages that help.
+  for (size_t last = running_.size() - 1; last > index; --last) {
+    if (DpRankOf(running_[last]->slot) != dp_rank) continue;
+    Retract(*running_[last]);
     return true;
   }
   // The last in order steps back itself; the only one keeps its place and waits for pages.
-  if (running_.size() > 1) Retract(*running_[index]);
+  if (dp_ranks_[dp_rank].num_running > 1) Retract(*running_[index]);
   return false;
 }
 
 void Scheduler::Submitted(const StepPlan& plan) {
-  cache_.StepSubmitted(plan.step);
+  caches_.StepSubmitted(plan.step);
   // Steps run in order, so what this one computes can be read by the next. Decoded tokens are
   // published at commit, when they are known.
   for (const StepRow& row : plan.rows) {

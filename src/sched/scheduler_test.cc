@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <set>
@@ -19,7 +20,7 @@ class World {
   World(SchedulerOptions options, int32_t num_pages) {
     CacheLayout layout{.page_tokens = kPageTokens};
     layout.groups.push_back({.name = "kv", .kind = CacheKind::kFull, .page_bytes = 1});
-    cache_ = kv::KvCache::Create({layout, {num_pages + 1}}).value();
+    cache_ = kv::KvCaches::Create({layout, {num_pages + 1}}, options.num_dp_ranks).value();
     if (options.max_context == 0) options.max_context = 400;
     scheduler_ = std::make_unique<Scheduler>(options, *cache_, clock_);
   }
@@ -54,7 +55,7 @@ class World {
   }
 
   VirtualClock clock_;
-  std::unique_ptr<kv::KvCache> cache_;
+  std::unique_ptr<kv::KvCaches> cache_;
   std::unique_ptr<Scheduler> scheduler_;
   StepPlan plan_;
 
@@ -241,11 +242,58 @@ TEST(Scheduler, KnowsTheEarliestDeadlineAndForgetsItWithTheRequest) {
   EXPECT_EQ(world.scheduler_->next_deadline_ns(), kNoDeadline);
 }
 
+TEST(Scheduler, ANewSequenceGoesWhereItsPrefixLiesElseToTheEmptiestDpRank) {
+  World world({.max_running = 24, .num_dp_ranks = 3}, 200);
+  Sequence& first = world.Add(Prompt(1, 20), 30);
+  Sequence& second = world.Add(Prompt(2, 20), 30);
+  Sequence& third = world.Add(Prompt(3, 20), 30);
+  ASSERT_TRUE(world.Step());
+  const auto dp_rank = [](const Sequence& sequence) { return sequence.slot.value % 3; };
+  EXPECT_NE(dp_rank(first), dp_rank(second));
+  EXPECT_NE(dp_rank(first), dp_rank(third));
+  EXPECT_NE(dp_rank(second), dp_rank(third));
+  // Twenty tokens of the second's are there: what shares them joins it, until it is far ahead.
+  std::vector<Sequence*> sharers;
+  for (int i = 0; i < 6; ++i) {
+    std::vector<TokenId> prompt = Prompt(2, 20);
+    prompt.push_back(i);
+    sharers.push_back(&world.Add(std::move(prompt), 30));
+    ASSERT_TRUE(world.Step());
+  }
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(dp_rank(*sharers[static_cast<size_t>(i)]), dp_rank(second));
+    EXPECT_EQ(sharers[static_cast<size_t>(i)]->cached_tokens, 20);
+  }
+  EXPECT_NE(dp_rank(*sharers[5]), dp_rank(second));
+  EXPECT_EQ(sharers[5]->cached_tokens, 0);
+  world.Settle();
+}
+
+TEST(Scheduler, ADpRankWithoutMemoryRetractsItsOwnAlone) {
+  World world({.max_running = 4, .num_dp_ranks = 2}, 10);
+  Sequence& a = world.Add(Prompt(1, 8), 30);
+  Sequence& b = world.Add(Prompt(2, 8), 30);
+  Sequence& c = world.Add(Prompt(3, 4), 4);
+  ASSERT_TRUE(world.Step());
+  ASSERT_TRUE(a.running() && b.running() && c.running());
+  // The forecast let a second one in beside one of the two.
+  const Sequence& partner = c.slot.value % 2 == a.slot.value % 2 ? a : b;
+  const Sequence& other = &partner == &a ? b : a;
+  c.request.sampling.max_new_tokens = 28;
+  while (world.scheduler_->stats().num_retractions == 0) ASSERT_TRUE(world.Step());
+  EXPECT_EQ(partner.retractions, 0);
+  EXPECT_EQ(other.retractions, 0);
+  EXPECT_GT(c.retractions, 0);
+  world.Settle();
+}
+
 TEST(Scheduler, NoPlanExceedsItsBounds) {
   Rng rng(1);
   for (int life = 0; life < 200; ++life) {
+    const int32_t max_running = rng.Between(1, 6);
     const SchedulerOptions options{.policy = static_cast<Policy>(rng.Below(3)),
-                                   .max_running = rng.Between(1, 6),
+                                   .max_running = max_running,
+                                   .num_dp_ranks = rng.Between(1, std::min(3, max_running)),
                                    .chunked_prefill_size = rng.Between(1, 24),
                                    .max_scored_tokens = rng.Between(1, 5)};
     World world(options, rng.Between(20, 60));
@@ -259,12 +307,14 @@ TEST(Scheduler, NoPlanExceedsItsBounds) {
       const StepPlan& plan = world.plan_;
       int32_t num_logits = 0;
       std::set<SlotId> slots;
+      std::vector<int32_t> num_tokens(static_cast<size_t>(options.num_dp_ranks));
       for (const StepRow& row : plan.rows) {
         num_logits += row.num_scored + (row.samples ? 1 : 0);
+        num_tokens[static_cast<size_t>(row.slot.value % options.num_dp_ranks)] += row.num_tokens();
         ASSERT_TRUE(slots.insert(row.slot).second);
         ASSERT_GE(row.num_tokens(), 1);
       }
-      ASSERT_LE(plan.num_tokens, options.max_step_tokens());
+      ASSERT_LE(std::ranges::max(num_tokens), options.max_step_tokens());
       ASSERT_LE(num_logits, options.max_step_logits());
     }
     ASSERT_TRUE(world.scheduler_->idle());

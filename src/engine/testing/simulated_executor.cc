@@ -23,7 +23,7 @@ SimulatedExecutor::SimulatedExecutor(Options options, VirtualClock& clock)
   const auto pages_per_slot =
       static_cast<size_t>(CeilDiv(options_.max_context, options_.layout.page_tokens));
   for (const int32_t num_pages : options_.num_pages) {
-    pools_.emplace_back(static_cast<size_t>(num_pages),
+    pools_.emplace_back(static_cast<size_t>(num_pages * options_.num_dp_ranks),
                         std::vector<Entry>(static_cast<size_t>(options_.layout.page_tokens)));
     tables_.emplace_back(slots, std::vector<PageId>(pages_per_slot, kNoPage));
   }
@@ -139,14 +139,20 @@ TokenId SimulatedExecutor::FirstAllowed(const StepPlan& plan, int32_t mask, Toke
   return 0;
 }
 
+SimulatedExecutor::Entry& SimulatedExecutor::At(size_t group, SlotId slot, PageId page,
+                                                int32_t offset) {
+  const int32_t dp_rank = slot.value % options_.num_dp_ranks;
+  const int32_t index = dp_rank * options_.num_pages[group] + page.value;
+  return pools_[group][static_cast<size_t>(index)][static_cast<size_t>(offset)];
+}
+
 void SimulatedExecutor::Write(const StepRow& row, int32_t position, TokenId token) {
   const int32_t page_tokens = options_.layout.page_tokens;
   for (size_t group = 0; group < tables_.size(); ++group) {
     const PageId page = tables_[group][static_cast<size_t>(row.slot.value)]
                                [static_cast<size_t>(position / page_tokens)];
     CHECK_GT(page.value, kScratchPage.value) << "no page for position " << position;
-    pools_[group][static_cast<size_t>(page.value)][static_cast<size_t>(position % page_tokens)] = {
-        token, position};
+    At(group, row.slot, page, position % page_tokens) = {token, position};
   }
 }
 
@@ -161,8 +167,7 @@ std::vector<TokenId> SimulatedExecutor::ReadContext(const StepRow& row, int32_t 
       const PageId page = tables_[group][static_cast<size_t>(row.slot.value)]
                                  [static_cast<size_t>(position / page_tokens)];
       CHECK_GT(page.value, kScratchPage.value) << info.name << " lacks position " << position;
-      const Entry& entry = pools_[group][static_cast<size_t>(page.value)]
-                                 [static_cast<size_t>(position % page_tokens)];
+      const Entry& entry = At(group, row.slot, page, position % page_tokens);
       CHECK_EQ(entry.position, position) << "page " << page << " of " << info.name;
       TokenId& token = context[static_cast<size_t>(position)];
       CHECK(token == -1 || token == entry.token) << "groups disagree at position " << position;

@@ -22,9 +22,10 @@ TokenId SimulatedNextToken(std::span<const TokenId> context, int32_t vocab_size)
 class SimulatedExecutor final : public StepExecutor {
  public:
   struct Options {
-    CacheLayout layout;  // full and window groups
-    std::vector<int32_t> num_pages;
+    CacheLayout layout;              // full and window groups
+    std::vector<int32_t> num_pages;  // of each dp rank
     int32_t max_slots = 0;
+    int32_t num_dp_ranks = 1;  // slot s is of dp rank s mod num_dp_ranks, with pools of its own
     int32_t max_context = 0;
     int32_t vocab_size = 50;
     int64_t step_ns = 1'000'000;  // a step's time: step_ns + tokens × token_ns
@@ -54,13 +55,15 @@ class SimulatedExecutor final : public StepExecutor {
   // Guesses of what follows the row's draws, which lie behind position `end`.
   std::vector<TokenId> ProposeDrafts(const StepRow& row, std::vector<TokenId> context);
   TokenId FirstAllowed(const StepPlan& plan, int32_t mask, TokenId token) const;
+  // An entry of the pools of the slot's dp rank.
+  Entry& At(size_t group, SlotId slot, PageId page, int32_t offset);
   void Write(const StepRow& row, int32_t position, TokenId token);
   std::vector<TokenId> ReadContext(const StepRow& row, int32_t num_tokens);
 
   Options options_;
   VirtualClock& clock_;
   Rng rng_;
-  std::vector<std::vector<std::vector<Entry>>> pools_;    // [group][page][P]
+  std::vector<std::vector<std::vector<Entry>>> pools_;    // [group][dp rank × page][P]
   std::vector<std::vector<std::vector<PageId>>> tables_;  // [group][slot][index]
   std::vector<TokenId> last_tokens_;                      // [slot]
   std::deque<StepPlan> in_flight_;

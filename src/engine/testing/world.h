@@ -43,17 +43,18 @@ class World {
     CacheLayout layout{.page_tokens = options.page_tokens};
     const int32_t pages = CeilDiv(options.total_tokens, options.page_tokens) + 1;
     layout.groups.push_back({.name = "full", .kind = CacheKind::kFull, .page_bytes = 1});
-    std::vector<int32_t> num_pages = {pages};
     if (options.window > 0) {
       layout.groups.push_back({.name = "window",
                                .kind = CacheKind::kWindow,
                                .window = options.window,
                                .page_bytes = 1});
-      num_pages.push_back(pages);
     }
+    const std::vector<int32_t> num_pages(layout.groups.size(), pages);
     options_.scheduler.max_context = options.max_context;
     options_.scheduler.prefix_reuse = options.reuse == kv::PrefixReuse::kOn;
-    cache_ = kv::KvCache::Create({layout, num_pages, options.reuse}).value();
+    cache_ =
+        kv::KvCaches::Create({layout, num_pages, options.reuse}, options.scheduler.num_dp_ranks)
+            .value();
     scheduler_ = std::make_unique<sched::Scheduler>(options_.scheduler, *cache_, clock_);
     const int32_t max_drafts = options_.scheduler.max_drafts;
     if (max_drafts > 0) {
@@ -69,6 +70,7 @@ class World {
         SimulatedExecutor::Options{.layout = layout,
                                    .num_pages = num_pages,
                                    .max_slots = options_.scheduler.max_running,
+                                   .num_dp_ranks = options_.scheduler.num_dp_ranks,
                                    .max_context = options.max_context,
                                    .vocab_size = kVocab,
                                    .max_drafts = max_drafts,
@@ -143,7 +145,7 @@ class World {
   obs::StepLog step_log_{64};
   Inbox inbox_{1000};
   Outbox outbox_{options_.outbox_capacity, [] {}};
-  std::unique_ptr<kv::KvCache> cache_;
+  std::unique_ptr<kv::KvCaches> cache_;
   std::unique_ptr<sched::Scheduler> scheduler_;
   std::unique_ptr<SimulatedExecutor> executor_;
   std::unique_ptr<Engine> engine_;
