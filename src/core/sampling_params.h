@@ -51,6 +51,10 @@ struct LogprobParams {
   int32_t prompt_start = -1;       // prompt positions ≥ this get logprobs too; −1: none
   std::vector<TokenId> token_ids;  // scored at every such position besides; at most kMaxTokenIds
 
+  // The sum of the final hidden states at the positions that are scored or sampled, for embeddings;
+  // prompt positions then bring no logprobs.
+  bool hidden = false;
+
   static constexpr size_t kMaxTokenIds = 64;
   static constexpr int32_t kMaxTop = 20;
 };

@@ -18,6 +18,7 @@ struct RowResult {
   std::vector<TokenLogprob> prompt_logprobs;  // one per scored position
   std::vector<TokenId> drafts;           // the drafter's guesses of what follows, when it proposes
   std::vector<float> draft_confidences;  // one per draft, from a drafter that has them
+  std::vector<float> hidden;  // [H], when the slot asked: Σ over the row's positions with logits
   // The logits behind the last of `tokens` held NaN or no finite value: the sequence must end with
   // an error, alone.
   bool bad_logits = false;
@@ -30,6 +31,7 @@ struct RowResult {
     prompt_logprobs.clear();
     drafts.clear();
     draft_confidences.clear();
+    hidden.clear();
     bad_logits = false;
   }
 };

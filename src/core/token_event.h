@@ -33,6 +33,8 @@ struct TokenEvent {
   // Before the first token, when prompt_start ≥ 0: positions [max(prompt_start, 1), prompt length).
   std::vector<TokenLogprob> prompt_logprobs;
 
+  std::vector<float> hidden;  // [H], a part of the sum that LogprobParams::hidden asks for
+
   std::optional<FinishReason> finish;   // set in the last event of a request, and only there
   std::optional<TokenId> matched_stop;  // the stop token is also the last of `tokens`
   Status status;                        // not ok only with kAbort

@@ -48,6 +48,7 @@ void Engine::CommitRow(const StepRow& row, RequestId owner, RowResult& result) {
   if (row.num_drafts > 0 && num_tokens > 0) parts_.scheduler->Verified(*sequence, row, num_tokens);
   TokenEvent event = EventOf(*sequence);
   event.prompt_logprobs = std::move(result.prompt_logprobs);
+  event.hidden = std::move(result.hidden);
   const int64_t interval_ns =
       (parts_.clock->NowNs() - sequence->last_token_ns) / std::max(1, num_tokens);
   StopDecision stop;
@@ -80,7 +81,8 @@ void Engine::CommitRow(const StepRow& row, RequestId owner, RowResult& result) {
     event.matched_stop = stop.matched_stop;
   }
   if (error.ok() && stop.finish) Finish(*sequence);
-  if (event.finish || !event.tokens.empty() || !event.prompt_logprobs.empty()) {
+  if (event.finish || !event.tokens.empty() || !event.prompt_logprobs.empty() ||
+      !event.hidden.empty()) {
     Emit(outbox, std::move(event));
   }
   if (!error.ok()) Abort(*sequence, std::move(error));

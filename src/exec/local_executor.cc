@@ -375,6 +375,8 @@ StepResult& LocalExecutor::WaitOldest() {
 const models::ModelFacts& LocalExecutor::facts() const { return ranks_[0]->model->facts(); }
 const CacheLayout& LocalExecutor::cache_layout() const { return ranks_[0]->model->cache_layout(); }
 
+bool LocalExecutor::gives_hidden() const { return ranks_[0]->model->gives_hidden(); }
+
 int64_t LocalExecutor::weight_bytes() const {
   int64_t bytes = 0;
   for (const auto& rank : ranks_) bytes += rank->model->weight_bytes();

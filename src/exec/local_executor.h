@@ -69,6 +69,7 @@ class LocalExecutor final : public StepExecutor {
   // Of one dp rank: no sequence can have more.
   int64_t total_tokens() const { return total_tokens_; }
   int64_t weight_bytes() const;
+  bool gives_hidden() const;
   int64_t pool_bytes() const;
   int num_ranks() const { return static_cast<int>(ranks_.size()); }
   const comm::RankLayout& rank_layout() const { return layout_of_ranks_; }

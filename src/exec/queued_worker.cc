@@ -94,6 +94,12 @@ size_t MaskBytes(int32_t vocab_size) {
   return CeilDiv(static_cast<size_t>(vocab_size), size_t{32}) * sizeof(uint32_t);
 }
 
+// Hidden states of a step, where the model gives them.
+size_t HiddenFloats(const models::Model& model, const StepLimits& limits) {
+  if (!model.gives_hidden()) return 0;
+  return static_cast<size_t>(limits.max_logits) * static_cast<size_t>(model.facts().hidden_size);
+}
+
 template <typename T>
 T* As(const Buffer& buffer) {
   return reinterpret_cast<T*>(buffer.data());
@@ -110,6 +116,7 @@ int64_t QueuedWorker::FixedBytes(const models::Model& model, const StepLimits& l
   }
   return scratch + WorkspaceBytes(model, limits) + static_cast<int64_t>(StageBytes(model, limits)) +
          static_cast<int64_t>(ResultBytes(limits.max_logits)) +
+         static_cast<int64_t>(HiddenFloats(model, limits) * sizeof(float)) +
          static_cast<int64_t>(sizeof(int32_t)) *
              (static_cast<int64_t>(TableInts(limits)) * limits.num_groups + limits.max_rows +
               limits.max_rows * vocab + limits.max_logits * vocab) +
@@ -162,6 +169,7 @@ Status QueuedWorker::Allocate(std::span<const int32_t> pool_pages) {
   ASSIGN_OR_RETURN(counts_, take(rows * vocab * sizeof(int32_t)));
   ASSIGN_OR_RETURN(logits_, take(static_cast<size_t>(limits.max_logits) * vocab * sizeof(float)));
   ASSIGN_OR_RETURN(results_, take(ResultBytes(limits.max_logits)));
+  ASSIGN_OR_RETURN(hidden_, take(HiddenFloats(model_, limits) * sizeof(float)));
   const size_t mask_bytes = rows * MaskBytes(model_.facts().vocab_size);
   ASSIGN_OR_RETURN(masks_, take(mask_bytes));
   for (Buffer& host : host_masks_) {
@@ -170,6 +178,8 @@ Status QueuedWorker::Allocate(std::span<const int32_t> pool_pages) {
   for (Flight& flight : flights_) {
     ASSIGN_OR_RETURN(flight.results, Buffer::Allocate(device_, ResultBytes(limits.max_logits),
                                                       MemoryKind::kPinned));
+    const size_t hidden_bytes = HiddenFloats(model_, limits) * sizeof(float);
+    ASSIGN_OR_RETURN(flight.hidden, Buffer::Allocate(device_, hidden_bytes, MemoryKind::kPinned));
     flight.done = device_.NewEvent();
   }
   // Every entry names the scratch page until a plan says otherwise; the last row is the padding's.
@@ -254,7 +264,15 @@ void QueuedWorker::Run(const StepPlan& plan, StepResult&) {
   if (starts.num_starts > 0) ops::StartCounts(stream_, starts);
   ops::PrepareStepInputs(stream_, inputs);
   CopyPages(plan);
-  Forward(shape, MakeBatch(shape, arrays));
+  models::ForwardBatch batch = MakeBatch(shape, arrays);
+  flight.has_hidden = sampler_.WantsHidden(plan);
+  if (flight.has_hidden) batch.hidden = As<float>(hidden_);
+  Forward(shape, batch);
+  if (flight.has_hidden) {
+    device_.Copy(stream_, flight.hidden.data(), hidden_.data(),
+                 static_cast<size_t>(shape.num_logits) *
+                     static_cast<size_t>(model_.facts().hidden_size) * sizeof(float));
+  }
   if (plan.num_masks > 0) SendMasks(plan, side, draws);
   // The ranks' slices of the logits are there; and none is written again, nor a last token read,
   // before they have been sampled.
@@ -288,6 +306,9 @@ void QueuedWorker::Finish(StepResult& result) {
       reinterpret_cast<const int32_t*>(top),
       reinterpret_cast<const float*>(top + max_logits * ops::kMaxTopLogprobs * sizeof(int32_t)),
       result);
+  if (flight.has_hidden) {
+    AddHidden(flight.sampled, As<float>(flight.hidden), model_.facts().hidden_size, result);
+  }
 }
 
 void QueuedWorker::SetResults(ops::SampleRowsArgs& args) const {
@@ -308,6 +329,7 @@ QueuedWorker::Shape QueuedWorker::ShapeOf(const StepPlan& plan) const {
     decode &= row.num_tokens() == 1 && row.samples && row.num_scored == 0;
     decode &= !splits_by_position_ || !IsPrompt(row);
   }
+  decode &= !sampler_.WantsHidden(plan);  // graphs write none
   if (!decode || graph_rows_.empty() || num_rows > graph_rows_.back()) return shape;
   const int32_t padded = *std::ranges::lower_bound(graph_rows_, num_rows);
   return {padded, padded, padded, true};

@@ -70,6 +70,8 @@ class QueuedWorker final : public Worker {
   struct Flight {
     SampledStep sampled;
     Buffer results;  // pinned: what `results_` holds after the step
+    Buffer hidden;   // pinned: what `hidden_` holds after it
+    bool has_hidden = false;
     Event done;
     int64_t queued_ns = 0;
   };
@@ -117,6 +119,7 @@ class QueuedWorker final : public Worker {
   Buffer masks_;                                         // [max_rows, ⌈V/32⌉] bits
   std::array<Buffer, StepStage::kNumSides> host_masks_;  // pinned
   Buffer results_;  // tokens, then top ids and top log-probabilities of [max_logits] rows
+  Buffer hidden_;   // [max_logits, H] f32; empty where the model gives none
   std::vector<ops::AttentionRows> rows_;              // per cache group
   std::vector<ops::AttentionPlanShape> plan_shapes_;  // per cache group; empty without a GPU
   std::vector<Buffer> plan_scratch_;                  // per cache group

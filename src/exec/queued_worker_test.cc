@@ -12,6 +12,7 @@ namespace hayate::exec {
 namespace {
 
 constexpr int32_t kVocab = 40;
+constexpr int32_t kHidden = 3;
 constexpr StepLimits kLimits = {.max_rows = 5,
                                 .max_tokens = 24,
                                 .max_logits = 24,
@@ -26,6 +27,7 @@ class RememberingModel final : public models::Model {
  public:
   RememberingModel() {
     facts_.vocab_size = kVocab;
+    facts_.hidden_size = kHidden;
     layout_ = {.page_tokens = kLimits.page_tokens};
     for (int g = 0; g < kLimits.num_groups; ++g) {
       layout_.groups.push_back({.name = "kv", .page_bytes = page_bytes(g)});
@@ -36,6 +38,7 @@ class RememberingModel final : public models::Model {
   int64_t page_bytes(int) const override { return kLimits.page_tokens * sizeof(int32_t); }
   int64_t workspace_bytes(int64_t, int64_t) const override { return 1024; }
   int64_t weight_bytes() const override { return 0; }
+  bool gives_hidden() const override { return true; }
 
   void Forward(const models::ForwardBatch& batch, const models::ForwardContext& context) override {
     std::vector<uint64_t> digests;  // of every token's context
@@ -56,6 +59,8 @@ class RememberingModel final : public models::Model {
     for (int32_t i = 0; i < batch.num_logits; ++i) {
       Rng rng(digests[static_cast<size_t>(batch.logits_index[i])]);
       for (int32_t v = 0; v < kVocab; ++v) batch.logits[i * kVocab + v] = 3 * rng.NextNormal();
+      if (batch.hidden == nullptr) continue;
+      for (int32_t n = 0; n < kHidden; ++n) batch.hidden[i * kHidden + n] = rng.NextNormal();
     }
   }
 
@@ -112,6 +117,7 @@ class RandomPlans {
     if (rng_.Below(2) == 0) start.sampling.logit_bias = {{4, 2.5f}, {9, -1.0f}};
     start.logprobs.enabled = rng_.Below(2) == 0;
     start.logprobs.num_top = static_cast<int32_t>(rng_.Below(4));
+    start.logprobs.hidden = rng_.Below(4) == 0;
     for (uint32_t n = rng_.Below(4); n > 0; --n) {
       start.logprobs.token_ids.push_back(static_cast<TokenId>(rng_.Below(kVocab)));
     }
@@ -195,6 +201,7 @@ void ExpectEqual(const StepResult& a, const StepResult& b) {
   for (size_t r = 0; r < a.rows.size(); ++r) {
     EXPECT_EQ(a.rows[r].tokens, b.rows[r].tokens);
     EXPECT_EQ(a.rows[r].bad_logits, b.rows[r].bad_logits);
+    EXPECT_EQ(a.rows[r].hidden, b.rows[r].hidden);
     ExpectEqual(a.rows[r].logprobs, b.rows[r].logprobs);
     ExpectEqual(a.rows[r].prompt_logprobs, b.rows[r].prompt_logprobs);
   }

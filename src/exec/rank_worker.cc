@@ -22,6 +22,11 @@ Result<std::unique_ptr<RankWorker>> RankWorker::Create(Device& device, models::M
     worker->pool_bases_.push_back(pool.data());
     worker->pools_.push_back(std::move(pool));
   }
+  if (model.gives_hidden()) {
+    const int64_t hidden_floats = int64_t{limits.max_logits} * model.facts().hidden_size;
+    ASSIGN_OR_RETURN(worker->hidden_,
+                     Buffer::Allocate(device, static_cast<size_t>(hidden_floats) * sizeof(float)));
+  }
   return worker;
 }
 
@@ -41,13 +46,16 @@ RankWorker::RankWorker(models::Model& model, comm::Group& group, const StepLimit
       sampler_({.rank = dp_rank_ + place.layout.dp_size() * group.rank(),
                 .num_ranks = place.layout.dp_size() * group.size(),
                 .max_slots = limits.max_rows,
-                .vocab_size = model.facts().vocab_size}) {}
+                .vocab_size = model.facts().vocab_size,
+                .hidden_size = model.facts().hidden_size}) {}
 
 void RankWorker::Run(const StepPlan& plan, StepResult& result) {
   tables_.Apply(plan);
   sampler_.Apply(plan);
   CopyPages(plan);
   staged_.Build(plan, tables_, shared_.last_tokens, shared_.logits);
+  staged_.SetHidden(sampler_.WantsHidden(plan) ? reinterpret_cast<float*>(hidden_.data())
+                                               : nullptr);
   model_.Forward(staged_.batch(), Context());
   // Each rank wrote its slice of the vocabulary; a sampler needs the whole row.
   group_.Barrier(stream_);

@@ -74,6 +74,7 @@ class RankWorker final : public Worker {
   Workspace workspace_;
   std::vector<Buffer> pools_;           // per cache group
   std::vector<std::byte*> pool_bases_;  // per cache group
+  Buffer hidden_;                       // [max_logits, H] f32
   SlotTables tables_;
   StagedStep staged_;
   SlotSampler sampler_;

@@ -26,6 +26,12 @@ void SamplerStage::Apply(const StepPlan& plan) {
   }
 }
 
+bool SamplerStage::WantsHidden(const StepPlan& plan) const {
+  return std::ranges::any_of(plan.rows, [&](const StepRow& row) {
+    return slots_[static_cast<size_t>(row.slot.value)].logprobs.hidden;
+  });
+}
+
 void SamplerStage::Write(const StepPlan& plan, StepStage& stage, ops::SampleRowsArgs& args,
                          ops::StartCountsArgs& starts, SampledStep& step) {
   rows_.clear();
@@ -52,10 +58,12 @@ void SamplerStage::AddRow(const StepPlan& plan, const StepRow& row, SampledStep&
                        .num_scored = row.num_scored,
                        .samples = row.samples,
                        .wants_logprobs = slot.logprobs.enabled,
+                       .wants_hidden = slot.logprobs.hidden,
                        .num_top = slot.logprobs.num_top});
   const int32_t first_scored = row.first_token + row.score_begin + 1 - row.begin;
   for (int32_t i = 0; i < row.num_scored; ++i) {
-    rows_.push_back({.logits_row = static_cast<int32_t>(rows_.size()),
+    // Where hidden states are asked for, nobody reads scores: padding keeps the rows in step.
+    rows_.push_back({.logits_row = slot.logprobs.hidden ? -1 : static_cast<int32_t>(rows_.size()),
                      .scored_token = plan.tokens[static_cast<size_t>(first_scored + i)],
                      .num_logprobs = slot.logprobs.num_top});
   }
@@ -146,7 +154,8 @@ void ReadResults(const SampledStep& step, const ops::SampledToken* tokens, const
   for (size_t r = 0; r < step.rows.size(); ++r) {
     const SampledStep::Row& row = step.rows[r];
     RowResult& out = result.rows[r];
-    for (int32_t i = row.first; i < row.first + row.num_scored; ++i) {
+    const int32_t num_scored = row.wants_hidden ? 0 : row.num_scored;
+    for (int32_t i = row.first; i < row.first + num_scored; ++i) {
       out.prompt_logprobs.push_back(logprob_of(row, i));
     }
     if (!row.samples) continue;
@@ -155,6 +164,20 @@ void ReadResults(const SampledStep& step, const ops::SampledToken* tokens, const
     if (out.bad_logits) continue;
     out.tokens.push_back(tokens[drawn].token);
     if (row.wants_logprobs) out.logprobs.push_back(logprob_of(row, drawn));
+  }
+}
+
+void AddHidden(const SampledStep& step, const float* hidden, int32_t width, StepResult& result) {
+  for (size_t r = 0; r < step.rows.size(); ++r) {
+    const SampledStep::Row& row = step.rows[r];
+    if (!row.wants_hidden) continue;
+    std::vector<float>& sum = result.rows[r].hidden;
+    sum.assign(static_cast<size_t>(width), 0.0f);
+    const int32_t end = row.first + row.num_scored + (row.samples ? 1 : 0);
+    for (int32_t i = row.first; i < end; ++i) {
+      const float* from = hidden + int64_t{i} * width;
+      for (size_t n = 0; n < sum.size(); ++n) sum[n] += from[n];
+    }
   }
 }
 

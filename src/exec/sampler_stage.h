@@ -21,7 +21,8 @@ struct SampledStep {
     int32_t num_scored = 0;  // then, if it samples, the row of the drawn token
     bool samples = false;
     bool wants_logprobs = false;  // of the drawn token
-    int32_t num_top = 0;          // alternatives a position
+    bool wants_hidden = false;
+    int32_t num_top = 0;  // alternatives a position
     // Tokens asked for by id: so many sampler rows a position from here on, positions in order.
     int32_t first_asked = 0;
     int32_t num_asked = 0;
@@ -44,6 +45,8 @@ class SamplerStage {
 
   // Takes over the parameters of the slots that start.
   void Apply(const StepPlan& plan);
+  // Whether any row's slot asks for hidden states.
+  bool WantsHidden(const StepPlan& plan) const;
   // Fills all of `args` and `starts` but logits, state and results; describes the step in `step`.
   void Write(const StepPlan& plan, StepStage& stage, ops::SampleRowsArgs& args,
              ops::StartCountsArgs& starts, SampledStep& step);
@@ -73,5 +76,8 @@ class SamplerStage {
 // Completes `result` from the results of `step` in host memory. Any thread.
 void ReadResults(const SampledStep& step, const ops::SampledToken* tokens, const int32_t* top_ids,
                  const float* top_logprobs, StepResult& result);
+
+// Sums the hidden states [L, `width`] of the rows that asked for them.
+void AddHidden(const SampledStep& step, const float* hidden, int32_t width, StepResult& result);
 
 }  // namespace hayate::exec

@@ -1,5 +1,6 @@
 #include "exec/slot_sampler.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/align.h"
@@ -9,10 +10,12 @@ namespace hayate::exec {
 
 SlotSampler::SlotSampler(const Options& options) : options_(options) {
   slots_.resize(static_cast<size_t>(CeilDiv(options.max_slots, options.num_ranks)));
+  wants_hidden_.resize(static_cast<size_t>(options.max_slots));
 }
 
 void SlotSampler::Apply(const StepPlan& plan) {
   for (const SlotStart& start : plan.starts) {
+    wants_hidden_[static_cast<size_t>(start.slot.value)] = start.logprobs.hidden;
     if (!Owns(start.slot)) continue;
     Slot& slot = SlotOf(start.slot);
     slot.sampling = start.sampling;
@@ -55,7 +58,11 @@ void SlotSampler::Run(Stream stream, Workspace& workspace, const StepPlan& plan,
     if (!Owns(row.slot)) continue;
     const RowLogits& where = staged.logits_of(i);
     float* const logits = staged.batch().logits;
-    if (where.score_count > 0) Score(SlotOf(row.slot), plan, where, logits, results[i]);
+    if (staged.batch().hidden != nullptr && SlotOf(row.slot).logprobs.hidden) {
+      AddHidden(staged.batch(), where, results[i]);
+    }
+    const bool scores = where.score_count > 0 && !SlotOf(row.slot).logprobs.hidden;
+    if (scores) Score(SlotOf(row.slot), plan, where, logits, results[i]);
     if (where.sample < 0) continue;
     last_tokens[row.slot.value] =
         Draw(stream, workspace, plan, row, logits + where.sample * vocab, results[i]);
@@ -106,6 +113,24 @@ void SlotSampler::Score(const Slot& slot, const StepPlan& plan, const RowLogits&
     result.prompt_logprobs.push_back(
         {token, scored.logprob, scored.rank, std::move(scored.top), ScoreAsked(slot, row.data())});
   }
+}
+
+bool SlotSampler::WantsHidden(const StepPlan& plan) const {
+  return std::ranges::any_of(plan.rows, [&](const StepRow& row) {
+    return wants_hidden_[static_cast<size_t>(row.slot.value)] != 0;
+  });
+}
+
+void SlotSampler::AddHidden(const models::ForwardBatch& batch, const RowLogits& where,
+                            RowResult& result) const {
+  const auto width = static_cast<size_t>(options_.hidden_size);
+  result.hidden.assign(width, 0.0f);
+  const auto add = [&](int32_t row) {
+    const float* from = batch.hidden + static_cast<size_t>(row) * width;
+    for (size_t i = 0; i < width; ++i) result.hidden[i] += from[i];
+  };
+  for (int32_t i = 0; i < where.score_count; ++i) add(where.score_begin + i);
+  if (where.sample >= 0) add(where.sample);
 }
 
 std::vector<std::pair<TokenId, float>> SlotSampler::ScoreAsked(const Slot& slot,

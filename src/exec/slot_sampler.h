@@ -24,6 +24,7 @@ class SlotSampler {
     int num_ranks = 1;
     int max_slots = 0;
     int32_t vocab_size = 0;
+    int32_t hidden_size = 0;
   };
   explicit SlotSampler(const Options& options);
 
@@ -31,6 +32,8 @@ class SlotSampler {
   bool Owns(SlotId slot) const { return slot.value % options_.num_ranks == options_.rank; }
   // Takes over the parameters of the slots that start.
   void Apply(const StepPlan& plan);
+  // Whether any row's slot, of whichever rank, asks for hidden states.
+  bool WantsHidden(const StepPlan& plan) const;
   // Samples and scores the plan's rows whose slots this rank owns: fills results[i] for row i and
   // last_tokens[slot].
   void Run(Stream stream, Workspace& workspace, const StepPlan& plan, const StagedStep& staged,
@@ -58,11 +61,14 @@ class SlotSampler {
   void Score(const Slot& slot, const StepPlan& plan, const RowLogits& where, const float* logits,
              RowResult& result) const;
 
+  void AddHidden(const models::ForwardBatch& batch, const RowLogits& where,
+                 RowResult& result) const;
   // Scores the tokens that the slot asks for by id, before penalties and masks change the row.
   std::vector<std::pair<TokenId, float>> ScoreAsked(const Slot& slot, const float* logits) const;
 
   Options options_;
-  std::vector<Slot> slots_;  // [slots of this rank]
+  std::vector<Slot> slots_;         // [slots of this rank]
+  std::vector<char> wants_hidden_;  // [all slots]
 };
 
 }  // namespace hayate::exec

@@ -41,6 +41,9 @@ class StagedStep {
   void Build(const StepPlan& plan, const SlotTables& tables, const int32_t* last_tokens,
              float* logits);
 
+  // Of the step that was built: where its hidden states go; null: nowhere.
+  void SetHidden(float* hidden) { batch_.hidden = hidden; }
+
   const models::ForwardBatch& batch() const { return batch_; }
   const RowLogits& logits_of(size_t plan_row) const { return row_logits_[plan_row]; }
 

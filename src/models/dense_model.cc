@@ -66,6 +66,7 @@ class DenseModel final : public Model {
   const CacheLayout& cache_layout() const override { return cache_.layout(); }
   int64_t page_bytes(int group) const override { return cache_.page_bytes(group); }
   int64_t weight_bytes() const override { return weight_bytes_; }
+  bool gives_hidden() const override { return true; }
   ops::AttentionPlanShape attention_shape(int group) const override {
     const AttentionShape& attention = weights_.attention;
     const ops::KvLayerView cache = cache_.View(0, nullptr);  // equal in all layers but for its base
@@ -130,6 +131,7 @@ class DenseModel final : public Model {
       AttendLayer(batch, context, step, last, rows);
       rows = KeepLogitRows(batch, context, rows);
       FinishLayer(batch, context, last, rows);
+      if (batch.hidden != nullptr) WriteHidden(batch, context, rows);
       WriteLogits(batch, context, rows);
     }
     workspace.ResetTo(mark);
@@ -265,6 +267,16 @@ class DenseModel final : public Model {
     ops::GatherRows(context.stream,
                     {.out = kept.heads, .from = all.heads, .index = batch.logits_index});
     return kept;
+  }
+
+  // In f32, whatever the activations are.
+  void WriteHidden(const ForwardBatch& batch, const ForwardContext& context, const Rows& rows) {
+    const TensorView out{reinterpret_cast<std::byte*>(batch.hidden), DType::kF32,
+                         Shape{batch.num_logits, config_.hidden_size}};
+    ops::RmsNorm(context.stream, {.out = out,
+                                  .x = rows.hidden,
+                                  .weight = Floats(weights_.final_norm),
+                                  .eps = config_.norm_eps});
   }
 
   void WriteLogits(const ForwardBatch& batch, const ForwardContext& context, const Rows& rows) {

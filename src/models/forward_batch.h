@@ -24,6 +24,9 @@ struct ForwardBatch {
   // [L, V], f32. On the CPU one buffer serves all ranks: each writes its slice of the vocabulary,
   // and the caller's barrier makes the whole visible.
   float* logits = nullptr;
+  // [L, H] f32, this rank's own: the final norm's output of the rows with logits; null: nobody
+  // reads it. Only of models that give it (Model::gives_hidden).
+  float* hidden = nullptr;
 
   // Where rows travel to their experts: how many each rank of the replica brings to a sparse layer,
   // and to the last one, which only the rows with logits reach. [ranks]

@@ -67,6 +67,8 @@ class Model {
   // F, what a forward pass leaves of each token for the drafter that the model was loaded with; 0:
   // nothing. Equal on every rank.
   virtual int64_t feature_width() const { return 0; }
+  // Whether a forward pass writes ForwardBatch::hidden.
+  virtual bool gives_hidden() const { return false; }
   // How the layers of a group attend on this rank, for whoever plans their steps; the bounds of a
   // step are the planner's. A shape that CanPlan refuses: the layers want no plan.
   virtual ops::AttentionPlanShape attention_shape(int) const { return {}; }
