@@ -29,7 +29,7 @@ struct RankSimulationOptions {
   RankStep step;
   int num_redundant = 0;
   bool balanced = true;    // experts placed by the counts of other steps; otherwise in order
-  int recorded_steps = 4;  // those steps
+  int recorded_steps = 8;  // those steps
   int simulated_steps = 2;
   uint64_t seed = 1;
 };
