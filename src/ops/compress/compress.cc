@@ -5,6 +5,8 @@
 #include <limits>
 
 #include "base/check.h"
+#include "ops/compress/sm90/compress.h"
+#include "tensor/cuda_build.h"
 
 namespace hayate::ops {
 namespace {
@@ -173,22 +175,31 @@ int64_t OverlapStateBytes(int32_t ratio, int32_t head_dim) {
   return int64_t{ratio} * 2 * head_dim * kFloat;
 }
 
-int32_t ListCompressedEntries(const AttentionRows& rows, const int32_t* positions, int32_t ratio,
-                              int32_t* seq, int32_t* index, int32_t* entry_positions) {
+int32_t ListCompressedEntries(Stream stream, const ListEntriesArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) {
+      sm90::ListEntries(stream, args);
+      return args.num_tokens;
+    }
+  }
   int32_t count = 0;
-  for (int32_t r = 0; r < rows.num_rows; ++r) {
-    for (int32_t t = rows.q_begin[r]; t < rows.q_begin[r + 1]; ++t) {
-      if ((positions[t] + 1) % ratio != 0) continue;
-      seq[count] = r;
-      index[count] = positions[t] / ratio;
-      entry_positions[count] = index[count] * ratio;
+  for (int32_t r = 0; r < args.rows.num_rows; ++r) {
+    for (int32_t t = args.rows.q_begin[r]; t < args.rows.q_begin[r + 1]; ++t) {
+      const int32_t position = args.positions[t];
+      if ((position + 1) % args.ratio != 0) continue;
+      args.seq[count] = r;
+      args.index[count] = position / args.ratio;
+      args.entry_positions[count] = args.index[count] * args.ratio;
       ++count;
     }
   }
   return count;
 }
 
-void Compress(Stream, const CompressArgs& args) {
+void Compress(Stream stream, const CompressArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::Compress(stream, args);
+  }
   const int64_t head_dim = args.out.cols();
   DCHECK(args.kv.cols() == head_dim || args.kv.cols() == 2 * head_dim);
   DCHECK_EQ(args.page_tokens % args.ratio, 0);

@@ -47,15 +47,27 @@ struct CompressedEntries {
   LatentTargets targets;               // step row and entry index, per entry
   const int32_t* positions = nullptr;  // [count] of the entry's first token: its rotation
 };
-// Fills seq, index and positions (each [T / ratio + R] long is enough); returns their count.
-int32_t ListCompressedEntries(const AttentionRows& rows, const int32_t* positions, int32_t ratio,
-                              int32_t* seq, int32_t* index, int32_t* entry_positions);
+// Fills seq, index and positions, each [T]; returns the count of entries. On CUDA, where nobody
+// knows that count, it is T: entry t is what token t completes, with index −1 and position 0 where
+// it completes none.
+struct ListEntriesArgs {
+  AttentionRows rows;
+  const int32_t* positions = nullptr;  // [T]
+  int32_t num_tokens = 0;              // T
+  int32_t ratio = 0;
+  int32_t* seq = nullptr;
+  int32_t* index = nullptr;
+  int32_t* entry_positions = nullptr;
+};
+int32_t ListCompressedEntries(Stream stream, const ListEntriesArgs& args);
 
 struct CompressArgs {
-  TensorView out;          // [E, D], E entries completed in this step, in the order of the tokens
-  ConstTensorView kv;      // [T, W]
-  ConstTensorView gate;    // [T, W]
-  int64_t row_stride = 0;  // elements between tokens of kv and of gate
+  // [E, D], E entries completed in this step, in the order of the tokens; on CUDA [T, D], of which
+  // only rows of completed entries are written.
+  TensorView out;
+  ConstTensorView kv;                  // [T, W]
+  ConstTensorView gate;                // [T, W]
+  int64_t row_stride = 0;              // elements between tokens of kv and of gate
   const float* ape = nullptr;          // [ratio, W] or null
   const int32_t* positions = nullptr;  // [T]
   int32_t ratio = 0;

@@ -62,8 +62,14 @@ class Compressor {
                           .kv_len = step.kv_len.data(),
                           .page_table = &pending_page_,
                           .page_table_stride = 1};
-    const int32_t count = ListCompressedEntries(rows, step.positions.data(), shape_.ratio,
-                                                seq.data(), index.data(), positions.data());
+    const int32_t count =
+        ListCompressedEntries({}, {.rows = rows,
+                                   .positions = step.positions.data(),
+                                   .num_tokens = static_cast<int32_t>(step.tokens()),
+                                   .ratio = shape_.ratio,
+                                   .seq = seq.data(),
+                                   .index = index.data(),
+                                   .entry_positions = positions.data()});
     EXPECT_EQ(count, end / shape_.ratio - begin / shape_.ratio);
     std::vector<float> out(static_cast<size_t>(std::max(1, count) * shape_.head_dim), -7.0f);
     CompressArgs args = {

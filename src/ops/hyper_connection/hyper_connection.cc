@@ -5,6 +5,8 @@
 
 #include "base/check.h"
 #include "ops/detail/lanes.h"
+#include "ops/hyper_connection/sm90/hyper_connection.h"
+#include "tensor/cuda_build.h"
 
 namespace hayate::ops {
 namespace {
@@ -81,6 +83,9 @@ void CollapseToken(float* out, const float* streams, const float* pre, const flo
 }  // namespace
 
 void HyperEnter(Stream stream, Workspace& workspace, const HyperEnterArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::HyperEnter(stream, workspace, args);
+  }
   const int64_t tokens = args.streams.shape[0], width = args.streams.shape[2];
   DCHECK_EQ(args.streams.shape[1], S);
   Coefficients(stream, workspace, args.streams, args.weights, args.coefficients);
@@ -92,7 +97,10 @@ void HyperEnter(Stream stream, Workspace& workspace, const HyperEnterArgs& args)
   }
 }
 
-void HyperLeave(Stream, const HyperLeaveArgs& args) {
+void HyperLeave(Stream stream, const HyperLeaveArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::HyperLeave(stream, args);
+  }
   const int64_t tokens = args.streams.shape[0], width = args.streams.shape[2];
   for (int64_t t = 0; t < tokens; ++t) {
     float* h = args.streams.as<float>() + t * S * width;
@@ -110,6 +118,9 @@ void HyperLeave(Stream, const HyperLeaveArgs& args) {
 }
 
 void HyperCollapse(Stream stream, Workspace& workspace, const HyperCollapseArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::HyperCollapse(stream, workspace, args);
+  }
   const int64_t tokens = args.streams.shape[0], width = args.streams.shape[2];
   const size_t mark = workspace.mark();
   const float* pre = args.pre;
@@ -127,7 +138,10 @@ void HyperCollapse(Stream stream, Workspace& workspace, const HyperCollapseArgs&
   workspace.ResetTo(mark);
 }
 
-void HyperExpand(Stream, TensorView streams, ConstTensorView x) {
+void HyperExpand(Stream stream, TensorView streams, ConstTensorView x) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::HyperExpand(stream, streams, x);
+  }
   const int64_t tokens = x.shape[0], width = x.shape[1];
   for (int64_t t = 0; t < tokens; ++t) {
     const float* row = x.as<float>() + t * width;
@@ -137,10 +151,23 @@ void HyperExpand(Stream, TensorView streams, ConstTensorView x) {
   }
 }
 
+void HyperTakeFirst(Stream stream, TensorView coefficients) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::HyperTakeFirst(stream, coefficients);
+  }
+  float* pre = coefficients.as<float>();
+  for (int64_t t = 0; t < coefficients.rows(); ++t, pre += coefficients.cols()) {
+    std::fill_n(pre, S, 0.0f);
+    pre[0] = 1.0f;
+  }
+}
+
 int64_t HyperWorkspaceBytes(int64_t max_tokens, int64_t hidden_size) {
-  return MatmulWorkspaceBytes(max_tokens, S * hidden_size) +
-         max_tokens * S * static_cast<int64_t>(sizeof(float)) +
-         static_cast<int64_t>(Workspace::kAlignment);
+  const int64_t bytes = MatmulWorkspaceBytes(max_tokens, S * hidden_size) +
+                        max_tokens * S * static_cast<int64_t>(sizeof(float)) +
+                        static_cast<int64_t>(Workspace::kAlignment);
+  if constexpr (kCudaBuild) return std::max(bytes, sm90::HyperWorkspaceBytes(max_tokens));
+  return bytes;
 }
 
 }  // namespace hayate::ops

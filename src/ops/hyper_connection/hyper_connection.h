@@ -38,7 +38,7 @@ struct HyperConnection {
 };
 
 struct HyperEnterArgs {
-  TensorView out;           // [T, H], the sublayer's input
+  TensorView out;           // [T, H], the sublayer's input; f32 or, on CUDA, bf16
   TensorView coefficients;  // [T, S·(S + 2)]: pre, post, C row by row
   ConstTensorView streams;  // [T, S, H]
   HyperConnection weights;
@@ -50,8 +50,8 @@ struct HyperEnterArgs {
 void HyperEnter(Stream stream, Workspace& workspace, const HyperEnterArgs& args);
 
 struct HyperLeaveArgs {
-  TensorView streams;            // [T, S, H], changed in place
-  ConstTensorView y;             // [T, H], the sublayer's output
+  TensorView streams;            // [T, S, H] f32, changed in place
+  ConstTensorView y;             // [T, H], the sublayer's output; f32 or, on CUDA, bf16
   ConstTensorView coefficients;  // [T, S·(S + 2)], of the sublayer's HyperEnter
 };
 void HyperLeave(Stream stream, const HyperLeaveArgs& args);
@@ -71,6 +71,9 @@ void HyperCollapse(Stream stream, Workspace& workspace, const HyperCollapseArgs&
 
 // The S equal streams that a token starts with: streams[t, j] = x[t].
 void HyperExpand(Stream stream, TensorView streams, ConstTensorView x);
+// p of the first of equal streams alone: (1, 0, …) in the first S of every row of coefficients
+// [T, S·(S + 2)].
+void HyperTakeFirst(Stream stream, TensorView coefficients);
 
 // Upper bound of what one of these takes from the workspace, bytes.
 int64_t HyperWorkspaceBytes(int64_t max_tokens, int64_t hidden_size);

@@ -44,14 +44,15 @@ void RotateHeads(Stream stream, const HeadRotationArgs& args) {
   }
 }
 
-void FillSinglePrecisionRopeRows(const RopeFrequencies& frequencies, const int32_t* positions,
-                                 int64_t count, float* out) {
-  const auto half = static_cast<int64_t>(frequencies.inv_freq.size());
-  for (int64_t i = 0; i < count; ++i) {
-    float* row = out + i * 2 * half;
+void SinglePrecisionRopeRows(Stream stream, const SinglePrecisionRopeArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::SinglePrecisionRopeRows(stream, args);
+  }
+  const int64_t half = args.out.cols() / 2;
+  for (int64_t i = 0; i < args.out.rows(); ++i) {
+    float* row = args.out.as<float>() + i * 2 * half;
     for (int64_t f = 0; f < half; ++f) {
-      const float angle =
-          static_cast<float>(positions[i]) * frequencies.inv_freq[static_cast<size_t>(f)];
+      const float angle = static_cast<float>(args.positions[i]) * args.inv_freq[f];
       row[f] = static_cast<float>(std::cos(double{angle}));
       row[half + f] = static_cast<float>(std::sin(double{angle}));
     }

@@ -27,9 +27,13 @@ void RotateHeads(Stream stream, const HeadRotationArgs& args);
 // One vector of `rotary` features; `cos_sin` [rotary].
 void RotatePairs(float* x, const float* cos_sin, int32_t rotary, Rotation direction);
 
-// out [count, R]: cos and sin of fp32(position · frequency), as the models' own code rounds the
-// angle; at a million positions an angle in double differs from it by up to 0.03.
-void FillSinglePrecisionRopeRows(const RopeFrequencies& frequencies, const int32_t* positions,
-                                 int64_t count, float* out);
+// Rows of cos and sin of fp32(position · frequency), as the models' own code rounds the angle; at a
+// million positions an angle in double differs from it by up to 0.03.
+struct SinglePrecisionRopeArgs {
+  TensorView out;                      // [count, R] f32: cos then sin
+  const int32_t* positions = nullptr;  // [count]
+  const float* inv_freq = nullptr;     // [R / 2]
+};
+void SinglePrecisionRopeRows(Stream stream, const SinglePrecisionRopeArgs& args);
 
 }  // namespace hayate::ops

@@ -267,6 +267,15 @@ void Hadamard(float* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] *= scale;
 }
 
+void ListTokenRows(Stream stream, const AttentionRows& rows, int32_t num_tokens, int32_t* seq) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::ListTokenRows(stream, rows, num_tokens, seq);
+  }
+  for (int32_t r = 0; r < rows.num_rows; ++r) {
+    std::fill(seq + rows.q_begin[r], seq + rows.q_begin[r + 1], r);
+  }
+}
+
 void AppendRows(Stream stream, Workspace& workspace, const AppendRowsArgs& args) {
   if constexpr (kCudaBuild) {
     if (OnCuda(stream)) {

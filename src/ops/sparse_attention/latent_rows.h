@@ -61,6 +61,9 @@ struct LatentTargets {
   const int32_t* index = nullptr;  // [count] entries from the sequence's start
 };
 
+// seq [T]: the step row that owns each token.
+void ListTokenRows(Stream stream, const AttentionRows& rows, int32_t num_tokens, int32_t* seq);
+
 // Finishes latents and stores them: RMS norm, rotation of the last R features, where asked the
 // Hadamard transform of all D (times D^-½), the format's quantisation.
 struct LatentWriteArgs {

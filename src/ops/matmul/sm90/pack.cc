@@ -28,8 +28,9 @@ std::optional<MatrixLayout> Fp8LayoutOf(const MatrixPiece& piece, int64_t k) {
   const bool per_row = scales.rows == 1 || scales.rows >= shape[0];
   if (per_row && scales.cols >= shape[1]) return MatrixLayout::kFp8Vector;
   const bool blocks = scales.rows == kScaleColumns && scales.cols == kScaleColumns;
-  const bool whole = piece.row_step == 1 && piece.row_begin % kScaleColumns == 0 &&
-                     piece.col_begin % kScaleColumns == 0 && k % kScaleColumns == 0;
+  const bool whole_rows = piece.row_step == 1 && piece.row_begin % kScaleColumns == 0 &&
+                          (piece.row_end % kScaleColumns == 0 || piece.row_end == shape[0]);
+  const bool whole = whole_rows && piece.col_begin % kScaleColumns == 0 && k % kScaleColumns == 0;
   if (blocks && whole) return MatrixLayout::kFp8Block;
   return std::nullopt;
 }

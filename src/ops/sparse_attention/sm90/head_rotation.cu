@@ -2,6 +2,7 @@
 
 #include "ops/sparse_attention/sm90/head_rotation.h"
 
+#include "base/align.h"
 #include "base/check.h"
 #include "ops/detail/sm90/dependent_launch.cuh"
 #include "ops/detail/sm90/launch.cuh"
@@ -49,7 +50,33 @@ void Launch(const Stream& stream, const HeadRotationArgs& args) {
                   static_cast<int>(width));
 }
 
+// A thread per angle.
+__global__ void __launch_bounds__(kThreads)
+    RopeKernel(float* out, const int32_t* positions, const float* inv_freq, int64_t count,
+               int half) {
+  WaitForPriorLaunches();
+  AllowNextLaunch();
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t i = at / half;
+  const int f = static_cast<int>(at % half);
+  if (i >= count) return;
+  const float angle = __fmul_rn(static_cast<float>(positions[i]), inv_freq[f]);
+  double sine, cosine;
+  sincos(static_cast<double>(angle), &sine, &cosine);
+  out[i * 2 * half + f] = static_cast<float>(cosine);
+  out[i * 2 * half + half + f] = static_cast<float>(sine);
+}
+
 }  // namespace
+
+void SinglePrecisionRopeRows(Stream stream, const SinglePrecisionRopeArgs& args) {
+  const int64_t count = args.out.rows(), half = args.out.cols() / 2;
+  if (count * half == 0) return;
+  LaunchDependent(
+      stream, RopeKernel, static_cast<unsigned>(CeilDiv<int64_t>(count * half, kThreads)), kThreads,
+      0, args.out.as<float>(), args.positions, args.inv_freq, count, static_cast<int>(half));
+  CUDA_CHECK_LAUNCH(stream, "single_precision_rope_rows", count, half);
+}
 
 void RotateHeads(Stream stream, const HeadRotationArgs& args) {
   if (args.x.shape.num_elements() == 0) return;

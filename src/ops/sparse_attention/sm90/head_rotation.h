@@ -6,5 +6,6 @@
 namespace hayate::ops::sm90 {
 
 void RotateHeads(Stream stream, const HeadRotationArgs& args);
+void SinglePrecisionRopeRows(Stream stream, const SinglePrecisionRopeArgs& args);
 
 }  // namespace hayate::ops::sm90

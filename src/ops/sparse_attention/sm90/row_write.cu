@@ -3,6 +3,7 @@
 
 #include "ops/sparse_attention/sm90/row_write.h"
 
+#include "base/align.h"
 #include "base/check.h"
 #include "ops/attention/sm90/rows.cuh"
 #include "ops/detail/sm90/dependent_launch.cuh"
@@ -51,7 +52,22 @@ void Launch(const Stream& stream, const RowWriteArgs& args) {
                   RowCache(args.cache));
 }
 
+__global__ void __launch_bounds__(kThreads)
+    ListKernel(const __grid_constant__ AttentionRows rows, int32_t num_tokens, int32_t* seq) {
+  WaitForPriorLaunches();
+  AllowNextLaunch();
+  const auto t = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x);
+  if (t < num_tokens) seq[t] = RowOfToken(rows, t);
+}
+
 }  // namespace
+
+void ListTokenRows(Stream stream, const AttentionRows& rows, int32_t num_tokens, int32_t* seq) {
+  if (num_tokens == 0) return;
+  LaunchDependent(stream, ListKernel, static_cast<unsigned>(CeilDiv(num_tokens, kThreads)),
+                  kThreads, 0, rows, num_tokens, seq);
+  CUDA_CHECK_LAUNCH(stream, "list_token_rows", num_tokens);
+}
 
 void WriteRows(Stream stream, const RowWriteArgs& args) {
   DCHECK_EQ(args.x.cols(), args.cache.width);

@@ -22,4 +22,6 @@ struct RowWriteArgs {
 };
 void WriteRows(Stream stream, const RowWriteArgs& args);
 
+void ListTokenRows(Stream stream, const AttentionRows& rows, int32_t num_tokens, int32_t* seq);
+
 }  // namespace hayate::ops::sm90
