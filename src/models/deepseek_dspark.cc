@@ -45,7 +45,7 @@ class DeepseekDspark final : public DraftModel {
         draft_(target.drafts()),
         weights_(std::move(weights)),
         window_(target, draft_.num_blocks),
-        streams_(config_) {}
+        streams_(config_, DType::kF32) {}
 
   const std::vector<CacheGroup>& cache_groups() const override { return window_.groups(); }
   int64_t page_bytes(int) const override { return window_.groups()[0].page_bytes; }
@@ -131,10 +131,10 @@ class DeepseekDspark final : public DraftModel {
     ops::RmsNorm(
         context.stream,
         {.out = x, .x = x, .weight = Floats(weights_.context_norm), .eps = config_.norm_eps});
-    const float* cos_sin =
-        TakeRotations(target_.rope().window, batch.positions, batch.num_tokens, workspace);
-    const ops::LatentTargets targets =
-        TakeTokenTargets(batch.rows[0], batch.num_tokens, batch.positions, workspace);
+    const float* cos_sin = TakeRotations(context.stream, target_.rope().window, batch.positions,
+                                         batch.num_tokens, workspace);
+    const ops::LatentTargets targets = TakeTokenTargets(
+        context.stream, batch.rows[0], batch.num_tokens, batch.positions, workspace);
     for (int32_t block = 0; block < draft_.num_blocks; ++block) {
       AppendWindowRows(context, config_, Block(block).attention, x, cos_sin,
                        window_.Rows(block, context.pools[0]), batch.rows[0], targets);
@@ -154,7 +154,7 @@ class DeepseekDspark final : public DraftModel {
     const int32_t* selected_count = nullptr;
   };
 
-  Pass MakePass(const DraftBatch& batch, const ProposalRows& proposals,
+  Pass MakePass(Stream stream, const DraftBatch& batch, const ProposalRows& proposals,
                 Workspace& workspace) const {
     const int32_t block = draft_.block_size, queries = count_ * block;
     int32_t* positions = workspace.TakeArray<int32_t>(queries);
@@ -174,7 +174,7 @@ class DeepseekDspark final : public DraftModel {
     }
     for (int32_t n = 0; n < count_; ++n) pages[n] = n;
     Pass pass = {
-        .cos_sin = TakeRotations(target_.rope().window, positions, queries, workspace),
+        .cos_sin = TakeRotations(stream, target_.rope().window, positions, queries, workspace),
         .context_end = context_end,
         .context_rows = TakeProposalRows(batch, batch.rows[0], block, 0, workspace),
         .block_targets = {queries, seq, index},
@@ -192,7 +192,7 @@ class DeepseekDspark final : public DraftModel {
   void RunBlocks(const DraftBatch& batch, const ForwardContext& context) {
     Workspace& workspace = *context.workspace;
     const ProposalRows proposals = TakeProposals(batch, workspace);
-    const Pass pass = MakePass(batch, proposals, workspace);
+    const Pass pass = MakePass(context.stream, batch, proposals, workspace);
     const int32_t queries = count_ * draft_.block_size;
     int32_t* ids = workspace.TakeArray<int32_t>(queries);
     for (int32_t q = 0; q < queries; ++q) {
@@ -200,7 +200,7 @@ class DeepseekDspark final : public DraftModel {
                                           : draft_.noise_token;
     }
     StreamRows rows = streams_.Take(workspace, queries);
-    streams_.Start(context, target_.trunk().embedding, ids, rows);
+    streams_.Start(context, target_.trunk().embedding.view, ids, rows);
     for (int32_t block = 0; block < draft_.num_blocks; ++block)
       RunBlock(context, pass, block, rows);
     streams_.Collapse(context, &weights_.head_hyper, nullptr, rows);

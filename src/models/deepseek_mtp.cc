@@ -36,7 +36,7 @@ class DeepseekMtp final : public DraftModel {
         config_(target.config()),
         weights_(std::move(weights)),
         window_(target, 1),
-        streams_(config_),
+        streams_(config_, DType::kF32),
         max_drafts_(max_drafts) {}
 
   const std::vector<CacheGroup>& cache_groups() const override { return window_.groups(); }
@@ -117,7 +117,7 @@ class DeepseekMtp final : public DraftModel {
     Apply(context.stream, workspace, weights_.state, each, joined);
     const TensorView token = workspace.Take(DType::kF32, {count, h});
     ops::Embedding(context.stream,
-                   {.out = token, .ids = token_ids, .table = target_.trunk().embedding});
+                   {.out = token, .ids = token_ids, .table = target_.trunk().embedding.view});
     ops::RmsNorm(
         context.stream,
         {.out = token, .x = token, .weight = Floats(weights_.token_norm), .eps = config_.norm_eps});
@@ -139,10 +139,11 @@ class DeepseekMtp final : public DraftModel {
     const size_t mark = workspace.mark();
     streams_.Enter(context, weights_.layer.attention_hyper, weights_.layer.attention_norm, all);
     const auto count = static_cast<int32_t>(all.count());
-    const float* cos_sin = TakeRotations(target_.rope().window, positions, count, workspace);
+    const float* cos_sin =
+        TakeRotations(context.stream, target_.rope().window, positions, count, workspace);
     AppendWindowRows(context, config_, weights_.layer.attention, all.input, cos_sin,
                      window_.Rows(0, context.pools[0]), rows,
-                     TakeTokenTargets(rows, count, positions, workspace));
+                     TakeTokenTargets(context.stream, rows, count, positions, workspace));
     workspace.ResetTo(mark);
   }
 
@@ -150,8 +151,8 @@ class DeepseekMtp final : public DraftModel {
   void FinishLayer(const ForwardContext& context, StreamRows& rows) const {
     Workspace& workspace = *context.workspace;
     const size_t mark = workspace.mark();
-    const float* cos_sin =
-        TakeRotations(target_.rope().window, positions_, proposals_.count, workspace);
+    const float* cos_sin = TakeRotations(context.stream, target_.rope().window, positions_,
+                                         proposals_.count, workspace);
     const HyperLayer& layer = weights_.layer;
     AttendLatents(context, config_, layer.attention,
                   TakeQueryLatent(context, config_, layer.attention, rows.input), cos_sin,

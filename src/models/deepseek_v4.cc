@@ -6,6 +6,7 @@
 #include "models/detail/deepseek_trunk_model.h"
 #include "models/detail/deepseek_v4_attention.h"
 #include "models/detail/model_facts.h"
+#include "models/layers/activation.h"
 
 namespace hayate::models {
 namespace {
@@ -13,14 +14,15 @@ namespace {
 class DeepseekV4Model final : public DeepseekTrunkModel {
  public:
   DeepseekV4Model(const DeepseekV4Config& config, DeepseekDraftConfig draft, ModelFacts facts,
-                  DeepseekV4Cache cache, DeepseekV4Weights weights, DeepseekRope rope)
+                  DeepseekV4Cache cache, DeepseekV4Weights weights, DeepseekRope rope,
+                  DType activations)
       : config_(config),
         draft_(std::move(draft)),
         facts_(std::move(facts)),
         cache_(std::move(cache)),
         weights_(std::move(weights)),
         rope_(std::move(rope)),
-        streams_(config_),
+        streams_(config_, activations),
         tap_(config_, draft_, TapPlace::kOutput),
         weight_bytes_(weights_.bytes()) {}
 
@@ -54,9 +56,9 @@ class DeepseekV4Model final : public DeepseekTrunkModel {
     Workspace& workspace = *context.workspace;
     const size_t mark = workspace.mark();
     const DeepseekStep step =
-        MakeDeepseekStep(cache_.layout(), cache_.states(), rope_, batch, workspace);
+        MakeDeepseekStep(cache_.layout(), cache_.states(), rope_, batch, context);
     StreamRows rows = streams_.Take(workspace, batch.num_tokens);
-    streams_.Start(context, weights_.embedding, batch.token_ids, rows);
+    streams_.Start(context, weights_.embedding.view, batch.token_ids, rows);
     rows.per_rank = batch.tokens_per_rank;
     const int last = config_.num_layers - 1;
     for (int layer = 0; layer < last; ++layer) {
@@ -133,17 +135,19 @@ class DeepseekV4Model final : public DeepseekTrunkModel {
 
 Result<std::unique_ptr<Model>> LoadDeepseekV4(const weights::Checkpoint& checkpoint,
                                               const LoadOptions& options) {
-  RETURN_IF_ERROR(RequireCpu(options, checkpoint.architecture()));
   ASSIGN_OR_RETURN(const DeepseekV4Config config, ReadDeepseekV4Config(checkpoint));
   ASSIGN_OR_RETURN(DeepseekDraftConfig draft,
                    ChooseDeepseekDrafts(checkpoint, "", config, options));
+  if (draft.kind != DraftKind::kNone) {
+    RETURN_IF_ERROR(RequireCpu(options, "the draft module of " + checkpoint.architecture()));
+  }
   ASSIGN_OR_RETURN(const int32_t max_context, ContextOf(options, config.trained_context));
-  ASSIGN_OR_RETURN(DeepseekRope rope, DeepseekRope::Create(config, max_context));
+  ASSIGN_OR_RETURN(DeepseekRope rope, DeepseekRope::Create(*options.device, config, max_context));
   ASSIGN_OR_RETURN(DeepseekV4Cache cache, DeepseekV4Cache::Plan(config, options));
   ASSIGN_OR_RETURN(DeepseekV4Weights weights, LoadDeepseekV4Weights(checkpoint, config, options));
   return std::unique_ptr<Model>(std::make_unique<DeepseekV4Model>(
       config, std::move(draft), FactsOf(checkpoint, config, max_context), std::move(cache),
-      std::move(weights), std::move(rope)));
+      std::move(weights), std::move(rope), ActivationType(*options.device, options.precision)));
 }
 
 }  // namespace hayate::models

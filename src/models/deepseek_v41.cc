@@ -26,7 +26,7 @@ class DeepseekV41Model final : public DeepseekTrunkModel {
         cache_(std::move(cache)),
         weights_(std::move(weights)),
         rope_(std::move(rope)),
-        streams_(config_),
+        streams_(config_, DType::kF32),
         tap_(config_, draft_, TapPlace::kInput),
         weight_bytes_(weights_.bytes()) {}
 
@@ -59,9 +59,9 @@ class DeepseekV41Model final : public DeepseekTrunkModel {
     if (batch.num_tokens == 0) return JoinLayers(batch, context);
     Workspace& workspace = *context.workspace;
     const size_t mark = workspace.mark();
-    const DeepseekV41Step step = MakeDeepseekV41Step(config_, cache_, rope_, batch, workspace);
+    const DeepseekV41Step step = MakeDeepseekV41Step(config_, cache_, rope_, batch, context);
     StreamRows rows = streams_.Take(workspace, batch.num_tokens);
-    streams_.Start(context, weights_.embedding, batch.token_ids, rows);
+    streams_.Start(context, weights_.embedding.view, batch.token_ids, rows);
     rows.per_rank = batch.tokens_per_rank;
     if (!config_.engrams.empty()) {
       ops::EngramRemember(context.stream, History(batch, context), batch.token_ids,
@@ -184,7 +184,7 @@ Result<std::unique_ptr<Model>> LoadDeepseekV41(const weights::Checkpoint& checkp
     return Error(ErrorCode::kUnsupported, "{} has DSpark drafts alone", config.architecture);
   }
   ASSIGN_OR_RETURN(const int32_t max_context, ContextOf(options, config.trained_context));
-  ASSIGN_OR_RETURN(DeepseekRope rope, DeepseekRope::Create(config, max_context));
+  ASSIGN_OR_RETURN(DeepseekRope rope, DeepseekRope::Create(*options.device, config, max_context));
   ASSIGN_OR_RETURN(DeepseekV41Cache cache, DeepseekV41Cache::Plan(config, options));
   ASSIGN_OR_RETURN(DeepseekV41Weights weights, LoadDeepseekV41Weights(checkpoint, config, options));
   return std::unique_ptr<Model>(std::make_unique<DeepseekV41Model>(

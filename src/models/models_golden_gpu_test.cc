@@ -18,7 +18,8 @@ using testing::WantedLogits;
 using testing::WorstDifference;
 
 const std::filesystem::path kGolden = "tests/golden";
-constexpr const char* kFolders[] = {"dense", "qwen_moe", "gpt_oss", "deepseek_v3", "deepseek_v32"};
+constexpr const char* kFolders[] = {"dense",       "qwen_moe",     "gpt_oss",
+                                    "deepseek_v3", "deepseek_v32", "deepseek_v4"};
 
 // fp32 sums in another order; see models_golden_test.cc.
 constexpr float kExactTolerance = 1e-4f;
@@ -33,11 +34,9 @@ struct FastAverage {
   const char* folder;
   float bf16, fp8;
 };
-constexpr FastAverage kFastAverages[] = {{"dense/", 0.1f, 0.1f},
-                                         {"qwen_moe/", 0.15f, 0.25f},
-                                         {"gpt_oss/", 0.15f, 0.15f},
-                                         {"deepseek_v3/", 0.2f, 0.6f},
-                                         {"deepseek_v32/", 0.6f, 1.2f}};
+constexpr FastAverage kFastAverages[] = {
+    {"dense/", 0.1f, 0.1f},       {"qwen_moe/", 0.15f, 0.25f},   {"gpt_oss/", 0.15f, 0.15f},
+    {"deepseek_v3/", 0.2f, 0.6f}, {"deepseek_v32/", 0.6f, 1.2f}, {"deepseek_v4/", 0.6f, 0.6f}};
 
 float AllowedAverage(const std::string& name) {
   const auto found = std::ranges::find_if(
@@ -62,6 +61,8 @@ class GpuGolden : public ::testing::TestWithParam<std::string> {
 
   std::unique_ptr<ModelRunner> Runner(RunnerOptions options) {
     options.device = DeviceKind::kCuda;
+    options.num_pages = 64;
+    options.max_tokens = 320;
     auto runner = ModelRunner::Create(checkpoint_, options);
     EXPECT_TRUE(runner.ok()) << runner.status().ToString();
     return std::move(runner).value();

@@ -60,11 +60,7 @@ Result<HyperWeights> LoadHyper(VendorTensors& tensors, const std::string& prefix
   return hyper;
 }
 
-int64_t GroupedOutput::bytes() const {
-  int64_t total = up.bytes();
-  for (const Linear& group : down) total += group.bytes();
-  return total;
-}
+int64_t GroupedOutput::bytes() const { return up.bytes() + down.bytes(); }
 
 Range SplitGroups(const GroupedOutputShape& shape, const LoadOptions& options) {
   const int64_t unit = kColumnUnit / std::gcd<int64_t>(shape.o_rank, kColumnUnit);
@@ -78,10 +74,11 @@ Result<GroupedOutput> LoadGroupedOutput(VendorTensors& tensors, const std::strin
   const int64_t all = shape.groups * shape.o_rank;
   for (int64_t group = groups.begin; group < groups.end; ++group) {
     const Range rows = {group * shape.o_rank, (group + 1) * shape.o_rank};
-    ASSIGN_OR_RETURN(output.down.emplace_back(),
-                     tensors.Matrix({{prefix + ".wo_a", all, rows}}, shape.group_width,
+    ASSIGN_OR_RETURN(output.down.matrices.emplace_back(),
+                     tensors.Packed({{prefix + ".wo_a", all, rows}}, shape.group_width,
                                     {0, shape.group_width}, precision));
   }
+  RETURN_IF_ERROR(ops::PlaceGroup(*tensors.options().device, output.down));
   const Range columns = {groups.begin * shape.o_rank, groups.end * shape.o_rank};
   ASSIGN_OR_RETURN(output.up,
                    tensors.Matrix({{prefix + ".wo_b", shape.hidden_size, {0, shape.hidden_size}}},
@@ -93,32 +90,22 @@ void ApplyGroupedOutput(Stream stream, Workspace& workspace, const GroupedOutput
                         ConstTensorView heads, TensorView out) {
   const size_t mark = workspace.mark();
   const int64_t tokens = heads.shape[0], all = heads.shape[1] * heads.shape[2];
-  const auto groups = static_cast<int64_t>(output.down.size());
-  const int64_t width = all / groups, o_rank = output.down[0].n();
-  const TensorView low = workspace.Take(DType::kF32, {tokens, groups * o_rank});
-  const TensorView part = workspace.Take(DType::kF32, {tokens, width});
-  for (int64_t g = 0; g < groups; ++g) {
-    for (int64_t t = 0; t < tokens; ++t) {
-      std::copy_n(heads.as<float>() + t * all + g * width, width, part.as<float>() + t * width);
-    }
-    ops::Matmul(stream, workspace,
-                {.out = {low.data + g * o_rank * static_cast<int64_t>(sizeof(float)),
-                         DType::kF32,
-                         {tokens, o_rank}},
-                 .x = part,
-                 .w = &*output.down[static_cast<size_t>(g)].weights,
-                 .out_row_stride = groups * o_rank});
-  }
+  const auto groups = static_cast<int64_t>(output.down.matrices.size());
+  const int64_t o_rank = output.down.matrices[0].n;
+  TensorView low = workspace.Take(heads.dtype, {tokens, groups, o_rank});
+  heads.shape = {tokens, groups, all / groups};
+  ops::GroupedMatmul(stream, workspace, {.out = low, .x = heads, .w = &output.down});
+  low.shape = {tokens, groups * o_rank};
   Apply(stream, workspace, output.up, low, out);
   workspace.ResetTo(mark);
 }
 
 int64_t GroupedOutputWorkspaceBytes(const GroupedOutputShape& shape, int64_t max_tokens) {
-  return max_tokens * (shape.groups * shape.o_rank + shape.group_width) *
-             static_cast<int64_t>(sizeof(float)) +
-         ops::MatmulWorkspaceBytes(max_tokens,
-                                   std::max(shape.group_width, shape.groups * shape.o_rank)) +
-         2 * static_cast<int64_t>(Workspace::kAlignment);
+  const int64_t low = shape.groups * shape.o_rank;
+  return max_tokens * low * static_cast<int64_t>(sizeof(float)) +
+         static_cast<int64_t>(Workspace::kAlignment) +
+         std::max(ops::GroupedMatmulWorkspaceBytes(max_tokens, shape.group_width),
+                  ops::MatmulWorkspaceBytes(max_tokens, low));
 }
 
 ExpertsShape SplitExperts(int32_t hidden_size, int32_t num_experts, int32_t expert_size,
@@ -147,6 +134,7 @@ Status LoadExperts(VendorTensors& tensors, const std::string& prefix, const Expe
     ASSIGN_OR_RETURN(layer.experts.gate_up.emplace_back(), loader.GateUp(expert, all));
     ASSIGN_OR_RETURN(layer.experts.down.emplace_back(), loader.Down(expert, all));
   }
+  RETURN_IF_ERROR(ops::PlaceExperts(*tensors.options().device, layer.experts));
   if (shape.shared.size() == 0) return OkStatus();
   ASSIGN_OR_RETURN(layer.shared_gate_up, loader.GateUp(prefix + ".shared_experts", shape.shared));
   ASSIGN_OR_RETURN(layer.shared_down, loader.Down(prefix + ".shared_experts", shape.shared));

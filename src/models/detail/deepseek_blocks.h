@@ -8,6 +8,7 @@
 
 #include "models/detail/vendor_tensors.h"
 #include "models/layers/linear.h"
+#include "ops/grouped_matmul/grouped_matmul.h"
 #include "ops/hyper_connection/hyper_connection.h"
 #include "ops/moe/moe.h"
 
@@ -28,8 +29,8 @@ Result<HyperWeights> LoadHyper(VendorTensors& tensors, const std::string& prefix
 // Heads in groups: each group goes down to a rank of its own, then all ranks go up to H together. A
 // rank of the replica holds whole groups.
 struct GroupedOutput {
-  std::vector<Linear> down;  // per group of this rank [o_rank, heads of a group × D]
-  Linear up;                 // [H, groups of this rank × o_rank]
+  ops::MatrixGroup down;  // per group of this rank [o_rank, heads of a group × D]
+  Linear up;              // [H, groups of this rank × o_rank]
 
   int64_t bytes() const;
 };

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "base/check.h"
 #include "ops/norm/rms_norm.h"
 #include "ops/sparse_attention/head_rotation.h"
+#include "ops/zero/zero.h"
 
 namespace hayate::models {
 namespace {
@@ -19,53 +19,66 @@ bool HoldsEntries(const CacheGroup& group) {
 
 }  // namespace
 
-Result<DeepseekRope> DeepseekRope::Create(const DeepseekTrunkConfig& config, int32_t max_context) {
+Result<DeepseekRope> DeepseekRope::Create(Device& device, const DeepseekTrunkConfig& config,
+                                          int32_t max_context) {
   DeepseekRope rope;
-  ASSIGN_OR_RETURN(rope.window, ops::ComputeRopeFrequencies(config.window_rope, max_context));
-  ASSIGN_OR_RETURN(rope.compressed,
+  ASSIGN_OR_RETURN(const ops::RopeFrequencies window,
+                   ops::ComputeRopeFrequencies(config.window_rope, max_context));
+  ASSIGN_OR_RETURN(const ops::RopeFrequencies compressed,
                    ops::ComputeRopeFrequencies(config.compressed_rope, max_context));
+  ASSIGN_OR_RETURN(rope.window, PlaceFrequencies(device, window));
+  ASSIGN_OR_RETURN(rope.compressed, PlaceFrequencies(device, compressed));
   return rope;
 }
 
-const float* TakeRotations(const ops::RopeFrequencies& frequencies, const int32_t* positions,
+const float* TakeRotations(Stream stream, const RopeTable& rope, const int32_t* positions,
                            int64_t count, Workspace& workspace) {
-  const auto rotary = 2 * static_cast<int64_t>(frequencies.inv_freq.size());
-  float* out = workspace.TakeArray<float>(count * rotary);
-  ops::FillSinglePrecisionRopeRows(frequencies, positions, count, out);
-  return out;
+  const auto half = static_cast<int64_t>(rope.inv_freq.size() / sizeof(float));
+  const TensorView out = workspace.Take(DType::kF32, {count, 2 * half});
+  ops::SinglePrecisionRopeRows(
+      stream, {.out = out, .positions = positions, .inv_freq = Floats(rope.inv_freq)});
+  return out.as<float>();
 }
 
-ops::LatentTargets TakeTokenTargets(const ops::AttentionRows& rows, int32_t num_tokens,
-                                    const int32_t* positions, Workspace& workspace) {
+ops::LatentTargets TakeTokenTargets(Stream stream, const ops::AttentionRows& rows,
+                                    int32_t num_tokens, const int32_t* positions,
+                                    Workspace& workspace) {
   int32_t* seq = workspace.TakeArray<int32_t>(num_tokens);
-  for (int32_t r = 0; r < rows.num_rows; ++r) {
-    std::fill(seq + rows.q_begin[r], seq + rows.q_begin[r + 1], r);
-  }
+  ops::ListTokenRows(stream, rows, num_tokens, seq);
   return {num_tokens, seq, positions};
 }
 
 DeepseekStep MakeDeepseekStep(const CacheLayout& layout, StateGroups states,
                               const DeepseekRope& rope, const ForwardBatch& batch,
-                              Workspace& workspace) {
+                              const ForwardContext& context) {
   DCHECK_LE(layout.groups.size(), size_t{DeepseekStep::kMaxGroups});
+  const Stream stream = context.stream;
+  Workspace& workspace = *context.workspace;
   const int64_t tokens = batch.num_tokens;
   const ops::AttentionRows& rows = batch.rows[0];
   DeepseekStep step = {
       .positions = batch.positions,
-      .window_cos_sin = TakeRotations(rope.window, batch.positions, tokens, workspace),
-      .compressed_cos_sin = TakeRotations(rope.compressed, batch.positions, tokens, workspace),
-      .token_targets = TakeTokenTargets(rows, batch.num_tokens, batch.positions, workspace)};
+      .window_cos_sin = TakeRotations(stream, rope.window, batch.positions, tokens, workspace),
+      .compressed_cos_sin =
+          TakeRotations(stream, rope.compressed, batch.positions, tokens, workspace),
+      .token_targets =
+          TakeTokenTargets(stream, rows, batch.num_tokens, batch.positions, workspace)};
   for (size_t g = 0; g < layout.groups.size(); ++g) {
     if (!HoldsEntries(layout.groups[g])) continue;
     int32_t* entry_seq = workspace.TakeArray<int32_t>(tokens);
     int32_t* entry_index = workspace.TakeArray<int32_t>(tokens);
     int32_t* entry_positions = workspace.TakeArray<int32_t>(tokens);
     CompressorStep& compressor = step.compressors[g];
-    const int32_t count = ops::ListCompressedEntries(rows, batch.positions, layout.groups[g].ratio,
-                                                     entry_seq, entry_index, entry_positions);
+    const int32_t count = ops::ListCompressedEntries(stream, {.rows = rows,
+                                                              .positions = batch.positions,
+                                                              .num_tokens = batch.num_tokens,
+                                                              .ratio = layout.groups[g].ratio,
+                                                              .seq = entry_seq,
+                                                              .index = entry_index,
+                                                              .entry_positions = entry_positions});
     compressor.positions = batch.positions;
     compressor.targets = {count, entry_seq, entry_index};
-    compressor.cos_sin = TakeRotations(rope.compressed, entry_positions, count, workspace);
+    compressor.cos_sin = TakeRotations(stream, rope.compressed, entry_positions, count, workspace);
     compressor.entry_rows = batch.rows[g];
     if (states.pending >= 0) {
       compressor.pending_rows = batch.rows[static_cast<size_t>(states.pending)];
@@ -108,7 +121,7 @@ void AppendWindowRows(const ForwardContext& context, const DeepseekTrunkConfig& 
 
 TensorView TakeQueryLatent(const ForwardContext& context, const DeepseekTrunkConfig& config,
                            const WindowAttention& weights, ConstTensorView x) {
-  const TensorView latent = context.workspace->Take(DType::kF32, {x.shape[0], config.q_rank});
+  const TensorView latent = context.workspace->Take(x.dtype, {x.shape[0], config.q_rank});
   Apply(context.stream, *context.workspace, weights.q_down, x, latent);
   ops::RmsNorm(
       context.stream,
@@ -124,16 +137,16 @@ void AttendLatents(const ForwardContext& context, const DeepseekTrunkConfig& con
   const int64_t tokens = q_latent.shape[0], width = config.head_dim;
   const int64_t heads = weights.q_up.n() / width;
   if (heads == 0) {
-    std::memset(out.data, 0, static_cast<size_t>(out.num_bytes()));
-    return;
+    workspace.ResetTo(mark);
+    return ops::Zero(context.stream, out);
   }
-  TensorView q = workspace.Take(DType::kF32, {tokens, heads * width});
+  TensorView q = workspace.Take(q_latent.dtype, {tokens, heads * width});
   Apply(context.stream, workspace, weights.q_up, q_latent, q);
   q.shape = {tokens, heads, width};
   ops::HeadRotationArgs rotate = {.x = q, .rotary = config.rotary_dim, .cos_sin = cos_sin};
   if (config.query_norm) rotate.rms_eps = config.norm_eps;
   ops::RotateHeads(context.stream, rotate);
-  args.out = workspace.Take(DType::kF32, {tokens, heads, width});
+  args.out = workspace.Take(q_latent.dtype, {tokens, heads, width});
   args.q = q;
   args.scale = 1.0f / std::sqrt(static_cast<float>(width));
   args.sinks = Floats(weights.sinks);

@@ -7,6 +7,7 @@
 #include "models/detail/deepseek_trunk_weights.h"
 #include "models/forward_batch.h"
 #include "models/layers/latent_compressor.h"
+#include "models/layers/rope_table.h"
 #include "models/model.h"
 #include "ops/sparse_attention/sparse_attention.h"
 
@@ -14,16 +15,18 @@ namespace hayate::models {
 
 // The rotations of both kinds of layer; made at load.
 struct DeepseekRope {
-  ops::RopeFrequencies window, compressed;
-  static Result<DeepseekRope> Create(const DeepseekTrunkConfig& config, int32_t max_context);
+  RopeTable window, compressed;
+  static Result<DeepseekRope> Create(Device& device, const DeepseekTrunkConfig& config,
+                                     int32_t max_context);
 };
 
 // [count, R] rotations of these positions, in the workspace.
-const float* TakeRotations(const ops::RopeFrequencies& frequencies, const int32_t* positions,
+const float* TakeRotations(Stream stream, const RopeTable& rope, const int32_t* positions,
                            int64_t count, Workspace& workspace);
 // The step row of every token, in the workspace.
-ops::LatentTargets TakeTokenTargets(const ops::AttentionRows& rows, int32_t num_tokens,
-                                    const int32_t* positions, Workspace& workspace);
+ops::LatentTargets TakeTokenTargets(Stream stream, const ops::AttentionRows& rows,
+                                    int32_t num_tokens, const int32_t* positions,
+                                    Workspace& workspace);
 
 struct DeepseekStep {
   const int32_t* positions = nullptr;         // [T]
@@ -47,7 +50,7 @@ struct StateGroups {
 };
 DeepseekStep MakeDeepseekStep(const CacheLayout& layout, StateGroups states,
                               const DeepseekRope& rope, const ForwardBatch& batch,
-                              Workspace& workspace);
+                              const ForwardContext& context);
 int64_t DeepseekStepBytes(const DeepseekTrunkConfig& config, const CacheLayout& layout,
                           int64_t max_tokens);
 

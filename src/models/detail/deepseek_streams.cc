@@ -25,8 +25,8 @@ TensorView Joined(const TensorView& streams) {
 StreamRows DeepseekStreams::Take(Workspace& workspace, int64_t count) const {
   const int64_t h = config_.hidden_size;
   StreamRows rows = {.streams = workspace.Take(DType::kF32, {count, kStreams, h}),
-                     .input = workspace.Take(DType::kF32, {count, h}),
-                     .part = workspace.Take(DType::kF32, {count, h}),
+                     .input = workspace.Take(activations_, {count, h}),
+                     .part = workspace.Take(activations_, {count, h}),
                      .coefficients = workspace.Take(DType::kF32, {count, ops::kHyperMixes})};
   if (config_.stream_entry == StreamEntry::kEarlier) {
     rows.previous = workspace.Take(DType::kF32, {count, ops::kHyperMixes});
@@ -49,19 +49,18 @@ int64_t DeepseekStreams::WorkspaceBytes(const ops::MoeConfig& moe, int64_t num_e
 void DeepseekStreams::Start(const ForwardContext& context, ConstTensorView embedding,
                             const int32_t* token_ids, StreamRows& rows) const {
   rows.token_ids = token_ids;
-  ops::Embedding(context.stream, {.out = rows.input, .ids = token_ids, .table = embedding});
-  ops::HyperExpand(context.stream, rows.streams, rows.input);
-  StartEntry(rows);
+  const size_t mark = context.workspace->mark();
+  const TensorView x = context.workspace->Take(DType::kF32, rows.input.shape);
+  ops::Embedding(context.stream, {.out = x, .ids = token_ids, .table = embedding});
+  ops::HyperExpand(context.stream, rows.streams, x);
+  context.workspace->ResetTo(mark);
+  StartEntry(context, rows);
 }
 
 // The streams are equal at the start: the first alone is their sum.
-void DeepseekStreams::StartEntry(StreamRows& rows) const {
+void DeepseekStreams::StartEntry(const ForwardContext& context, StreamRows& rows) const {
   if (config_.stream_entry == StreamEntry::kOwn) return;
-  float* pre = rows.previous.as<float>();
-  for (int64_t t = 0; t < rows.count(); ++t, pre += ops::kHyperMixes) {
-    std::fill_n(pre, kStreams, 0.0f);
-    pre[0] = 1.0f;
-  }
+  ops::HyperTakeFirst(context.stream, rows.previous);
 }
 
 void DeepseekStreams::Enter(const ForwardContext& context, const HyperWeights& hyper,
@@ -114,7 +113,13 @@ StreamRows DeepseekStreams::Keep(const ForwardContext& context, const StreamRows
     ops::GatherRows(context.stream, {.out = kept.previous, .from = all.previous, .index = index});
   }
   int32_t* ids = context.workspace->TakeArray<int32_t>(count);
-  for (int32_t i = 0; i < count; ++i) ids[i] = all.token_ids[index[i]];
+  const auto bytes = [](const int32_t* words) {
+    return reinterpret_cast<std::byte*>(const_cast<int32_t*>(words));
+  };
+  ops::GatherRows(context.stream,
+                  {.out = {bytes(ids), DType::kI32, {count, 1}},
+                   .from = TensorView{bytes(all.token_ids), DType::kI32, {all.count(), 1}},
+                   .index = index});
   kept.token_ids = ids;
   return kept;
 }

@@ -12,7 +12,7 @@ namespace hayate::models {
 // What passes from sublayer to sublayer, for all tokens or for some of them. Lives in the step's
 // workspace.
 struct StreamRows {
-  TensorView streams;       // [T, 4, H]
+  TensorView streams;       // [T, 4, H] f32
   TensorView input;         // [T, H], of a sublayer
   TensorView part;          // [T, H]: this rank's part of a sublayer's output, then the sum
   TensorView coefficients;  // [T, 24], of the sublayer that runs
@@ -25,7 +25,9 @@ struct StreamRows {
 
 class DeepseekStreams {
  public:
-  explicit DeepseekStreams(const DeepseekTrunkConfig& config) : config_(config) {}
+  // `activations`: of what sublayers take and give; streams and coefficients are f32.
+  DeepseekStreams(const DeepseekTrunkConfig& config, DType activations)
+      : config_(config), activations_(activations) {}
 
   StreamRows Take(Workspace& workspace, int64_t count) const;
   // Bytes of Take's rows, and what the functions below take for `max_tokens`.
@@ -37,7 +39,7 @@ class DeepseekStreams {
   void Start(const ForwardContext& context, ConstTensorView embedding, const int32_t* token_ids,
              StreamRows& rows) const;
   // Streams that were filled otherwise: their first sublayer takes what a first layer takes.
-  void StartEntry(StreamRows& rows) const;
+  void StartEntry(const ForwardContext& context, StreamRows& rows) const;
   // rows.input, for the sublayer.
   void Enter(const ForwardContext& context, const HyperWeights& hyper, const Buffer& norm,
              StreamRows& rows) const;
@@ -60,6 +62,7 @@ class DeepseekStreams {
 
  private:
   const DeepseekTrunkConfig& config_;
+  const DType activations_;
 };
 
 // logits [L, V]: this rank's columns of head · x [L, H].

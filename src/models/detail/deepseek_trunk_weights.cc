@@ -83,7 +83,9 @@ Status LoadHyperLayer(VendorTensors& tensors, const DeepseekTrunkConfig& config,
 Status LoadTrunkEnds(VendorTensors& tensors, const DeepseekTrunkConfig& config,
                      TrunkWeights& weights) {
   const int64_t h = config.hidden_size;
-  ASSIGN_OR_RETURN(weights.embedding, tensors.Tensor("embed.weight", {config.vocab_size, h}));
+  ASSIGN_OR_RETURN(const ConstTensorView embedding,
+                   tensors.Tensor("embed.weight", {config.vocab_size, h}));
+  ASSIGN_OR_RETURN(weights.embedding, PlaceTable(*tensors.options().device, embedding));
   ASSIGN_OR_RETURN(weights.final_norm, tensors.Floats("norm.weight", {h}));
   ASSIGN_OR_RETURN(weights.head, tensors.Matrix({{"head", config.vocab_size, weights.shards.vocab}},
                                                 h, {0, h}, tensors.options().precision));

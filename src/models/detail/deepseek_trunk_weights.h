@@ -7,6 +7,7 @@
 
 #include "models/detail/deepseek_blocks.h"
 #include "models/detail/deepseek_trunk_config.h"
+#include "models/layers/embedding_table.h"
 
 namespace hayate::models {
 
@@ -43,10 +44,10 @@ TrunkShards ShardTrunk(const DeepseekTrunkConfig& config, const LoadOptions& opt
 
 struct TrunkWeights {
   TrunkShards shards;
-  ops::MoeConfig moe;         // of every layer
-  ConstTensorView embedding;  // [V, H] in the mapped file
-  Buffer final_norm;          // [H]
-  Linear head;                // [vocab.size(), H]
+  ops::MoeConfig moe;        // of every layer
+  EmbeddingTable embedding;  // [V, H]
+  Buffer final_norm;         // [H]
+  Linear head;               // [vocab.size(), H]
 
   int64_t bytes() const;
 };

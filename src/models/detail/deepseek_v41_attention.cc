@@ -14,11 +14,12 @@ const float* Floats(const Buffer& buffer) { return reinterpret_cast<const float*
 
 DeepseekV41Step MakeDeepseekV41Step(const DeepseekV41Config& config, const DeepseekV41Cache& cache,
                                     const DeepseekRope& rope, const ForwardBatch& batch,
-                                    Workspace& workspace) {
+                                    const ForwardContext& context) {
+  Workspace& workspace = *context.workspace;
   const int64_t tokens = batch.num_tokens;
   DeepseekV41Step step;
   static_cast<DeepseekStep&>(step) =
-      MakeDeepseekStep(cache.layout(), cache.states(), rope, batch, workspace);
+      MakeDeepseekStep(cache.layout(), cache.states(), rope, batch, context);
   step.selected = workspace.TakeArray<int32_t>(tokens * config.index_top_k);
   step.selected_counts = workspace.TakeArray<int32_t>(tokens);
   step.candidates = {.blocks = workspace.TakeArray<int32_t>(tokens * config.candidate_blocks),

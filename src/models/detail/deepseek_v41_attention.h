@@ -16,7 +16,7 @@ struct DeepseekV41Step : DeepseekStep {
 };
 DeepseekV41Step MakeDeepseekV41Step(const DeepseekV41Config& config, const DeepseekV41Cache& cache,
                                     const DeepseekRope& rope, const ForwardBatch& batch,
-                                    Workspace& workspace);
+                                    const ForwardContext& context);
 int64_t DeepseekV41StepBytes(const DeepseekV41Config& config, const DeepseekV41Cache& cache,
                              int64_t max_tokens);
 

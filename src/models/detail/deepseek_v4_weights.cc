@@ -1,6 +1,7 @@
 #include "models/detail/deepseek_v4_weights.h"
 
 #include <cstring>
+#include <vector>
 
 #include "base/error.h"
 
@@ -83,10 +84,8 @@ class Loader {
       return Error(ErrorCode::kDataLoss, "tensor '{}' is {}, must be I64", name,
                    Info(table.dtype).name);
     }
-    ASSIGN_OR_RETURN(
-        Buffer buffer,
-        Buffer::Allocate(*options_.device, static_cast<size_t>(rows * k) * sizeof(int32_t)));
-    auto* out = reinterpret_cast<int32_t*>(buffer.data());
+    std::vector<int32_t> experts;
+    experts.reserve(static_cast<size_t>(rows * k));
     for (int64_t i = 0; i < rows * k; ++i) {
       int64_t expert;
       std::memcpy(&expert, table.data + i * 8, sizeof(expert));
@@ -94,8 +93,11 @@ class Loader {
         return Error(ErrorCode::kDataLoss, "tensor '{}' sends token {} to expert {} of {}", name,
                      i / k, expert, config_.num_experts);
       }
-      out[i] = static_cast<int32_t>(expert);
+      experts.push_back(static_cast<int32_t>(expert));
     }
+    ASSIGN_OR_RETURN(Buffer buffer,
+                     Buffer::Allocate(*options_.device, experts.size() * sizeof(int32_t)));
+    options_.device->Upload(buffer.data(), experts.data(), buffer.size());
     return buffer;
   }
 

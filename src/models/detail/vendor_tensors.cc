@@ -35,8 +35,7 @@ Result<Buffer> VendorTensors::Floats(const std::string& name, const Shape& shape
   ASSIGN_OR_RETURN(
       Buffer buffer,
       Buffer::Allocate(*options_.device, static_cast<size_t>(elements.size()) * sizeof(float)));
-  std::copy(whole.begin() + elements.begin, whole.begin() + elements.end,
-            reinterpret_cast<float*>(buffer.data()));
+  options_.device->Upload(buffer.data(), whole.data() + elements.begin, buffer.size());
   return buffer;
 }
 
