@@ -454,7 +454,8 @@ __global__ __launch_bounds__(32 * kDecodeWarps,
                                                   const PagedCache<typename S::Cache> cache) {
   extern __shared__ __align__(16) std::byte shared_bytes[];
   auto* shared = reinterpret_cast<DecodeShared<S>*>(shared_bytes);
-  // The plan came with a copy, not from a launch: it may be read while earlier launches still run.
+  // The plan came with a copy, and the page tables changed before the step's first dependent
+  // launch: both may be read while earlier launches still run.
   const int32_t begin = params.plan.decode_begin[blockIdx.x];
   const int32_t count = params.plan.decode_begin[blockIdx.x + 1] - begin;
   // Room for the blocks of the next launch, which fetch weights. One block stays: the next launch
@@ -465,12 +466,13 @@ __global__ __launch_bounds__(32 * kDecodeWarps,
   }
   __syncthreads();
   AllowNextLaunch();
+  const int32_t first_page = count > 0 ? TileWalk<S>::FirstPage(params, shared->items[0]) : 0;
   WaitForPriorLaunches();
   if (count == 0) return;
 
   TileWalk<S> walk;
   StagedQueries<S> queries;
-  walk.Start(params, cache, shared->items[0], TileWalk<S>::FirstPage(params, shared->items[0]));
+  walk.Start(params, cache, shared->items[0], first_page);
   queries.Load(params, shared->items[0]);
   queries.Store(shared->queries);
   __syncthreads();

@@ -127,20 +127,23 @@ template <typename T, typename TCache>
 __global__ __launch_bounds__(32 * kWarps) void RopeKvWriteKernel(const Params params,
                                                                  const PagedCache<TCache> cache) {
   AllowNextLaunch();
-  WaitForPriorLaunches();
   const int32_t token = blockIdx.x;
   const int32_t head = blockIdx.y * kWarps + threadIdx.x / 32;
   const int32_t d = params.head_dim;
   const bool rope = params.cos_sin != nullptr;
-  if (head < params.num_q_heads) {
+  const int32_t entry = head - params.num_q_heads;
+  const bool is_entry = entry >= 0 && entry < 2 * params.num_kv_heads;
+  // Rows and their pages were there before the step's first dependent launch.
+  int32_t position = 0, page = -1;
+  if (is_entry) {
+    position = params.positions[token];
+    page = params.rows.PagesOf(RowOfToken(params.rows, token))[position / cache.page_tokens];
+  }
+  WaitForPriorLaunches();
+  if (entry < 0) {
     T* q = static_cast<T*>(params.q) + token * params.q_row_stride + int64_t{head} * d;
     return MoveHead(params, token, q, params.q_norm, rope, q);
   }
-  const int32_t entry = head - params.num_q_heads;
-  if (entry >= 2 * params.num_kv_heads) return;
-  const int32_t row = RowOfToken(params.rows, token);
-  const int32_t position = params.positions[token];
-  const int32_t page = params.rows.PagesOf(row)[position / cache.page_tokens];
   if (page < 0) return;
   TCache* out = cache.Keys(page, entry) + int64_t{position % cache.page_tokens} * d;
   if (entry < params.num_kv_heads) {

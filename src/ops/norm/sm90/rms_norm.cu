@@ -46,10 +46,17 @@ template <typename X, typename Out, bool kAdd, int kChunks>
 __global__ void __launch_bounds__(kMaxThreads)
     RowInRegisters(const __grid_constant__ Params<X, Out> p) {
   AllowNextLaunch();
-  WaitForPriorLaunches();
   const int64_t row = blockIdx.x;
   const int chunks = p.columns / 8;
   const int64_t begin = row * p.columns;
+  // No launch writes weights; from memory they take as long as the wait.
+  Eight weights[kChunks];
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) {
+    const int chunk = i * blockDim.x + threadIdx.x;
+    if (chunk < chunks) weights[i] = LoadEight(p.weight + chunk * 8);
+  }
+  WaitForPriorLaunches();
   Eight values[kChunks];
   float squares = 0.0f;
 #pragma unroll
@@ -76,9 +83,8 @@ __global__ void __launch_bounds__(kMaxThreads)
   for (int i = 0; i < kChunks; ++i) {
     const int chunk = i * blockDim.x + threadIdx.x;
     if (chunk >= chunks) continue;
-    const Eight weight = LoadEight(p.weight + chunk * 8);
 #pragma unroll
-    for (int j = 0; j < 8; ++j) values[i].v[j] *= scale * weight.v[j];
+    for (int j = 0; j < 8; ++j) values[i].v[j] *= scale * weights[i].v[j];
     if (p.out != nullptr) StoreEight(p.out + begin + chunk * 8, values[i]);
   }
   if (p.fp8.codes != nullptr) QuantizeRow<kChunks>(p.fp8, row, p.columns, 0, values);
