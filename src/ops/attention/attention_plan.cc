@@ -1,6 +1,7 @@
 #include "ops/attention/attention_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <numeric>
 #include <vector>
@@ -62,7 +63,8 @@ int64_t MaxSlots(const AttentionPlanShape& shape) {
 }
 int64_t MaxTiles(const AttentionPlanShape& shape, int32_t num_rows, int32_t num_tokens) {
   const int32_t tile_tokens = kPrefillQueries / shape.group_size;
-  return HasPrefillKernel(shape) ? num_rows + num_tokens / tile_tokens : 0;
+  // A row may end in a tile that is not full, and in half a pair.
+  return HasPrefillKernel(shape) ? 2 * num_rows + num_tokens / tile_tokens : 0;
 }
 int64_t SlotFloats(const AttentionPlanShape& shape) {
   return int64_t{kMaxDecodeQueries} * (shape.head_dim + 2);  // a weighted sum, its max and sum
@@ -182,8 +184,26 @@ void PlanDecode(const AttentionPlanShape& shape, const HostRows& rows, int32_t* 
   plan->staged_bytes = BeginBytes(shape) + num_items * int64_t{sizeof(DecodeItem)};
 }
 
+// Neighbouring tiles share their keys (sm90/prefill_kernel.cuh). The odd tile of a row is computed
+// twice, so few of them may be. Where a window hides whole blocks of keys from one of the two, its
+// sums would not be those of a single tile to the bit.
+bool PairsTiles(const AttentionPlanShape& shape, const HostRows& rows) {
+  if (shape.head_dim != 128 || shape.cache != DType::kBF16 || shape.window > 0) return false;
+  constexpr int32_t kMostOdd = 16;  // one in so many
+  const int32_t tile_tokens = kPrefillQueries / shape.group_size;
+  int32_t tiles = 0, odd = 0;
+  for (size_t r = 0; r < rows.kv_len.size(); ++r) {
+    if (IsDecode(shape, rows, r)) continue;
+    const int32_t count = CeilDiv(rows.q_begin[r + 1] - rows.q_begin[r], tile_tokens);
+    tiles += count;
+    odd += count % 2;
+  }
+  return tiles > 0 && odd * kMostOdd <= tiles;
+}
+
 // Longest first: blocks take tiles in this order, and the last ones to run should be short.
-int32_t PlanPrefill(const AttentionPlanShape& shape, const HostRows& rows, PrefillTile* tiles) {
+int32_t PlanPrefill(const AttentionPlanShape& shape, const HostRows& rows, bool pairs,
+                    PrefillTile* tiles) {
   const int32_t tile_tokens = kPrefillQueries / shape.group_size;
   int32_t count = 0;
   for (size_t r = 0; r < rows.kv_len.size(); ++r) {
@@ -198,11 +218,22 @@ int32_t PlanPrefill(const AttentionPlanShape& shape, const HostRows& rows, Prefi
       tile.tokens_after =
           static_cast<uint16_t>(std::min(kMaxTokensAfter, tokens - i - tile.num_tokens));
     }
+    if (pairs && count % 2 == 1) {
+      tiles[count] = tiles[count - 1];
+      ++count;
+    }
   }
   const auto keys = [&](const PrefillTile& tile) {
     const int32_t end = tile.position + tile.num_tokens;
     return shape.window > 0 ? std::min(end, shape.window + tile.num_tokens) : end;
   };
+  if (pairs) {
+    using Pair = std::array<PrefillTile, 2>;
+    auto* begin = reinterpret_cast<Pair*>(tiles);
+    std::stable_sort(begin, begin + count / 2,
+                     [&](const Pair& a, const Pair& b) { return keys(a[1]) > keys(b[1]); });
+    return count;
+  }
   std::stable_sort(tiles, tiles + count,
                    [&](const PrefillTile& a, const PrefillTile& b) { return keys(a) > keys(b); });
   return count;
@@ -241,8 +272,9 @@ AttentionPlan PlanAttention(const AttentionPlanShape& shape, const HostRows& row
   plan.counters = reinterpret_cast<int32_t*>(scratch);
   plan.partials = reinterpret_cast<float*>(scratch + CounterBytes(shape));
   plan.prefill_tiles = reinterpret_cast<const PrefillTile*>(device_staged + plan.staged_bytes);
-  plan.num_prefill_tiles =
-      PlanPrefill(shape, rows, reinterpret_cast<PrefillTile*>(staged + plan.staged_bytes));
+  plan.prefill_pairs = PairsTiles(shape, rows);
+  plan.num_prefill_tiles = PlanPrefill(shape, rows, plan.prefill_pairs,
+                                       reinterpret_cast<PrefillTile*>(staged + plan.staged_bytes));
   plan.staged_bytes += plan.num_prefill_tiles * int64_t{sizeof(PrefillTile)};
   return plan;
 }

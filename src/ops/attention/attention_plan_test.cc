@@ -204,6 +204,32 @@ TEST(AttentionPlanTest, ByPositionPromptsArePrefillHoweverShortTheirChunks) {
   EXPECT_EQ(plan(SplitRule::kBalanced).num_prefill_tiles, tiles_of_300);
 }
 
+TEST(AttentionPlanTest, PairsAreNeighboursOfARowAndAnOddTileIsThereTwice) {
+  Rows rows;
+  rows.Add(33 * 32 - 5, 2000);  // 33 tiles of 32 tokens
+  rows.Add(64, 64);
+  const Planned planned = Plan(Shape8B(), rows);
+  ASSERT_TRUE(planned.plan.prefill_pairs);
+  ASSERT_EQ(planned.plan.num_prefill_tiles, 34 + 2);
+  std::map<int32_t, int> times;
+  for (int32_t i = 0; i < planned.plan.num_prefill_tiles; i += 2) {
+    const PrefillTile &a = planned.plan.prefill_tiles[i], &b = planned.plan.prefill_tiles[i + 1];
+    EXPECT_EQ(a.table_row, b.table_row);
+    EXPECT_TRUE(b.token == a.token + a.num_tokens || b.token == a.token);
+    ++times[a.token], ++times[b.token];
+  }
+  EXPECT_EQ(times.size(), 33u + 2u);
+  EXPECT_EQ(times[32 * 32], 2);
+
+  rows.Add(5, 100);  // too many odd ones
+  rows.Add(5, 100);
+  rows.Add(5, 100);
+  EXPECT_FALSE(Plan(Shape8B(), rows).plan.prefill_pairs);
+  AttentionPlanShape window = Shape8B();
+  window.window = 100;
+  EXPECT_FALSE(Plan(window, Rows(rows)).plan.prefill_pairs);
+}
+
 TEST(AttentionPlanTest, DecodeGridsAndAddressesDoNotDependOnLengths) {
   const AttentionPlanShape shape = Shape8B();
   alignas(16) static std::byte device[16];

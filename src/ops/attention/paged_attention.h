@@ -52,6 +52,7 @@ struct AttentionPlan {
   const DecodeItem* decode_items = nullptr;
   int32_t num_prefill_tiles = 0;
   const PrefillTile* prefill_tiles = nullptr;
+  bool prefill_pairs = false;   // tiles 2i and 2i + 1 are neighbours and share their keys
   int32_t* counters = nullptr;  // a slot each; 0 between launches
   float* partials = nullptr;
 };

@@ -397,6 +397,19 @@ TEST_F(AttentionGpuTest, ThePlannedKernelsMatchTheDefinition) {
   }
 }
 
+TEST_F(AttentionGpuTest, PairsOfTilesMatchTheDefinition) {
+  uint64_t seed = 200;
+  for (const Config& config : {Config{.group_size = 4}, Config{.group_size = 4, .soft_cap = 3.0f},
+                               Config{.num_heads = 16, .num_kv_heads = 1, .group_size = 16}}) {
+    // An even number of tiles each; pairs that end in one and in two blocks of keys.
+    const Step step(config, {{0, 64}, {100, 140}, {700, 764}, {0, 256}, {129, 449}}, ++seed);
+    ASSERT_TRUE(Plan(step, SplitRule::kBalanced).plan.prefill_pairs) << config.ToString();
+    EXPECT_LT(RelativeError(RunPlanned(step, SplitRule::kBalanced), step.Reference()),
+              Tolerance(config))
+        << config.ToString();
+  }
+}
+
 TEST_F(AttentionGpuTest, ByPositionARowsBitsDoNotDependOnItsNeighbours) {
   for (const DType cache : {DType::kBF16, DType::kF8E4M3}) {
     const Config config{.cache = cache};

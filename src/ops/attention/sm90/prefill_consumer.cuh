@@ -8,7 +8,7 @@
 
 namespace hayate::ops::sm90 {
 
-template <int kD, bool kCap>
+template <int kD, bool kCap, int kCluster>
 struct PrefillConsumer {
   static constexpr int kHalves = kD / kHalf;
   static constexpr int kStepsPerHalf = kHalf / 16;
@@ -36,8 +36,13 @@ struct PrefillConsumer {
     ArriveThreads(kFirstTurn + 1 - group, 128 * kConsumers);
   }
 
+  // A stage of keys or values, to all who fill it.
   __device__ __forceinline__ void Release(Barrier* barrier) const {
-    if (threadIdx.x % 32 == 0) Arrive(barrier);
+    if constexpr (kCluster == 1) {
+      if (threadIdx.x % 32 == 0) Arrive(barrier);
+    } else {
+      if (threadIdx.x % 32 < kCluster) ArriveRemote(barrier, threadIdx.x % 32);
+    }
   }
 
   // s = Q · Kᵀ of the stage, queued.
@@ -171,7 +176,7 @@ struct PrefillConsumer {
       RunBlock<false>(sight, block, &rows, p, o);
     }
     for (; block >= work.first_block; --block) RunBlock<true>(sight, block, &rows, p, o);
-    Release(&shared->q_empty);
+    if (threadIdx.x % 32 == 0) Arrive(&shared->q_empty);
     Wait(&shared->v_full[values.stage], values.parity);
     PinRegisters(o);
     WgmmaFence();
@@ -226,7 +231,7 @@ struct PrefillConsumer {
 
   __device__ void Run() {
     if (group == 1) PassTurn();
-    ForWork(params, [&](const PrefillWork& work) { RunTile(work); });
+    ForWork<kCluster>(params, [&](const PrefillWork& work) { RunTile(work); });
   }
 };
 

@@ -8,7 +8,10 @@
 //             engine; two consumer warpgroups take 64 queries each. While one computes its softmax
 //             the other has the tensor cores, and within one the products of block n with Q run
 //             beside those of block n + 1 with V.
-//   grid      one block a multiprocessor; tiles lie longest first and are dealt back and forth
+//   grid      one block a multiprocessor; tiles lie longest first and are dealt back and forth.
+//   Rows
+//             of many keys: clusters of two blocks with neighbouring tiles; each brings one page of
+//             a block of keys to both, which halves what is read from the second-level cache
 //   shared    Q 32 KB, two stages each of K and V 128 KB, out 32 KB at D = 128
 //   flops     4 · D a visible pair; the diagonal costs half a block more
 //   bound     the tensor cores; exponentials take half their time beside them (16 a cycle)
@@ -16,7 +19,7 @@
 #include "ops/attention/sm90/prefill_consumer.cuh"
 #include "ops/attention/sm90/prefill_producer.cuh"
 #include "ops/attention/sm90/prefill_work.cuh"
-#include "ops/detail/sm90/dependent_launch.cuh"
+#include "ops/detail/sm90/cluster.cuh"
 #include "ops/detail/sm90/launch.cuh"
 #include "ops/detail/sm90/tensor_map.h"
 #include "tensor/cuda/check.h"
@@ -29,7 +32,7 @@ inline constexpr int kProducerRegisters = sizeof(TCache) == 1 ? 56 : 40;
 template <typename TCache>
 inline constexpr int kConsumerRegisters = sizeof(TCache) == 1 ? 224 : 232;
 
-template <typename TCache, int kD, bool kCap>
+template <typename TCache, int kD, bool kCap, int kCluster>
 __global__ __launch_bounds__(kThreads,
                              1) void PrefillKernel(const __grid_constant__ PrefillParams params,
                                                    const __grid_constant__ CUtensorMap q_map,
@@ -45,24 +48,30 @@ __global__ __launch_bounds__(kThreads,
     InitBarrier(&shared->q_empty, kConsumerWarps);
     for (int stage = 0; stage < kStages; ++stage) {
       InitBarrier(&shared->k_full[stage], kFills);
-      InitBarrier(&shared->k_empty[stage], kConsumerWarps);
+      InitBarrier(&shared->k_empty[stage], kConsumerWarps * kCluster);
       InitBarrier(&shared->v_full[stage], kFills);
-      InitBarrier(&shared->v_empty[stage], kConsumerWarps);
+      InitBarrier(&shared->v_empty[stage], kConsumerWarps * kCluster);
       InitBarrier(&shared->raw_full[stage], 1);
       InitBarrier(&shared->raw_empty[stage], kConverterWarps);
     }
     FenceBarrierInit();
   }
-  __syncthreads();
+  if constexpr (kCluster > 1) {
+    ClusterSync();
+  } else {
+    __syncthreads();
+  }
   AllowNextLaunch();
   WaitForPriorLaunches();
   if (threadIdx.x < 128) {
     LowerRegisters<kProducerRegisters<TCache>>();
-    PrefillProducer<TCache, kD>{params, q_map, kv_map, shared}.Run();
+    PrefillProducer<TCache, kD, kCluster>{params, q_map, kv_map, shared}.Run();
   } else {
     RaiseRegisters<kConsumerRegisters<TCache>>();
-    PrefillConsumer<kD, kCap>(params, shared, threadIdx.x / 128 - 1).Run();
+    PrefillConsumer<kD, kCap, kCluster>(params, shared, threadIdx.x / 128 - 1).Run();
   }
+  // A block's shared memory is written, and its barriers are reached, by its partner until it ends.
+  if constexpr (kCluster > 1) ClusterSync();
 }
 
 // [2 · Hkv, P, D] of every page, in boxes of one page of a head and, of bf16, 64 features. How many
@@ -86,7 +95,7 @@ inline Status MakeQueryMap(const PagedAttentionArgs& args, CUtensorMap* map) {
   return MakeTensorMap({args.q.data, DType::kBF16, extents, strides, box}, map);
 }
 
-template <typename TCache, int kD, bool kCap>
+template <typename TCache, int kD, bool kCap, int kCluster>
 void LaunchPrefill(Stream stream, const PagedAttentionArgs& args) {
   const AttentionPlan& plan = args.rows.plan;
   const PrefillParams params{.out = reinterpret_cast<Bf16*>(args.out.data),
@@ -108,24 +117,33 @@ void LaunchPrefill(Stream stream, const PagedAttentionArgs& args) {
   if (!kv_status.ok()) return stream.device->Fail(kv_status);
   constexpr int kBytes = sizeof(PrefillSharedOf<TCache, kD>) + 1024;
   CUDA_CHECK(stream.device,
-             cudaFuncSetAttribute(PrefillKernel<TCache, kD, kCap>,
+             cudaFuncSetAttribute(PrefillKernel<TCache, kD, kCap, kCluster>,
                                   cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
-  const int32_t items = plan.num_prefill_tiles * params.num_kv_heads;
-  const int32_t blocks = std::min(items, plan.num_processors);
-  LaunchDependent(stream, PrefillKernel<TCache, kD, kCap>, blocks, kThreads, kBytes, params, q_map,
-                  kv_map);
+  const int32_t items = plan.num_prefill_tiles / kCluster * params.num_kv_heads;
+  const int32_t clusters = std::min(items, plan.num_processors / kCluster);
+  LaunchClusters(stream, PrefillKernel<TCache, kD, kCap, kCluster>, static_cast<unsigned>(clusters),
+                 kCluster, kThreads, kBytes, params, q_map, kv_map);
+}
+
+template <typename TCache, int kD, bool kCap>
+void LaunchPrefillTiles(Stream stream, const PagedAttentionArgs& args) {
+  if constexpr (sizeof(TCache) == 2 && kD == 128) {
+    if (args.rows.plan.prefill_pairs) return LaunchPrefill<TCache, kD, kCap, 2>(stream, args);
+  }
+  CHECK(!args.rows.plan.prefill_pairs);
+  LaunchPrefill<TCache, kD, kCap, 1>(stream, args);
 }
 
 template <typename TCache>
 void LaunchPrefillOf(Stream stream, const PagedAttentionArgs& args) {
   const bool cap = args.soft_cap > 0.0f;
   if (args.cache.head_dim == 64) {
-    return cap ? LaunchPrefill<TCache, 64, true>(stream, args)
-               : LaunchPrefill<TCache, 64, false>(stream, args);
+    return cap ? LaunchPrefillTiles<TCache, 64, true>(stream, args)
+               : LaunchPrefillTiles<TCache, 64, false>(stream, args);
   }
   CHECK_EQ(args.cache.head_dim, 128);
-  return cap ? LaunchPrefill<TCache, 128, true>(stream, args)
-             : LaunchPrefill<TCache, 128, false>(stream, args);
+  return cap ? LaunchPrefillTiles<TCache, 128, true>(stream, args)
+             : LaunchPrefillTiles<TCache, 128, false>(stream, args);
 }
 
 }  // namespace hayate::ops::sm90

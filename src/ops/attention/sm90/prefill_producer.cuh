@@ -8,11 +8,12 @@
 
 namespace hayate::ops::sm90 {
 
-template <typename TCache, int kD>
+template <typename TCache, int kD, int kCluster>
 struct PrefillProducer {
   using Shared = PrefillSharedOf<TCache, kD>;
   static constexpr bool kConverts = sizeof(TCache) == 1;
   static constexpr int kConverters = 96;  // threads
+  static_assert(kCluster == 1 || (kCluster == kBlockPages && !kConverts));
 
   const PrefillParams& params;
   const CUtensorMap& q_map;
@@ -42,17 +43,24 @@ struct PrefillProducer {
     }
   }
 
-  // One head of a block of keys or values, as operands.
+  // One head of a block of keys or values, as operands. Of a pair each block brings one page to
+  // both.
   __device__ void LoadBlock(Bf16 (*to)[kBlockN][kHalf], Barrier* full, const PrefillWork& work,
                             int32_t block, int32_t head) {
     ArriveExpectBytes(full, kBlockN * kD * sizeof(Bf16));
 #pragma unroll
-    for (int page = 0; page < kBlockPages; ++page) {
+    for (int i = 0; i < kBlockPages / kCluster; ++i) {
+      const int page = kCluster > 1 ? static_cast<int>(ClusterRank()) : i;
       const int32_t id = PageOf(work, block * kBlockPages + page);
 #pragma unroll
       for (int half = 0; half < Shared::kHalves; ++half) {
-        Load4D(to[half][page * kPlanPage], &kv_map, full, half * kHalf, 0, head, id,
-               CacheHint::kEvictLast);
+        Bf16* place = to[half][page * kPlanPage];
+        if constexpr (kCluster == 1) {
+          Load4D(place, &kv_map, full, half * kHalf, 0, head, id, CacheHint::kEvictLast);
+        } else {
+          Load4DMulticast(place, &kv_map, full, half * kHalf, 0, head, id, (1 << kCluster) - 1,
+                          CacheHint::kEvictLast);
+        }
       }
     }
   }
@@ -187,12 +195,12 @@ struct PrefillProducer {
     if constexpr (kConverts) {
       if (warp > 0) {
         raw.parity = 0;
-        ForWork(params, [&](const PrefillWork& work) { ConvertTile(work); });
+        ForWork<kCluster>(params, [&](const PrefillWork& work) { ConvertTile(work); });
       } else if (Leads()) {
-        ForWork(params, [&](const PrefillWork& work) { LoadRawTile(work); });
+        ForWork<kCluster>(params, [&](const PrefillWork& work) { LoadRawTile(work); });
       }
     } else if (warp == 0) {
-      ForWork(params, [&](const PrefillWork& work) { LoadTile(work); });
+      ForWork<kCluster>(params, [&](const PrefillWork& work) { LoadTile(work); });
     }
   }
 };

@@ -3,6 +3,7 @@
 
 #include "ops/attention/attention_plan.h"
 #include "ops/attention/sm90/numbers.cuh"
+#include "ops/detail/sm90/launch.cuh"
 #include "ops/detail/sm90/mbarrier.cuh"
 
 namespace hayate::ops::sm90 {
@@ -48,37 +49,41 @@ struct PrefillSharedOf : PrefillShared<kD> {
 template <int kD>
 struct PrefillSharedOf<Bf16, kD> : PrefillShared<kD> {};
 
-// What one tile attends.
+// What a tile attends; the tiles of a pair, neighbours in a row, go through the same blocks of
+// keys.
 struct PrefillWork {
   PrefillTile tile;
   int32_t kv_head;
-  int32_t first_key, end_key;      // visible to some query: [first_key, end_key)
+  int32_t first_key, end_key;      // visible to some query of them: [first_key, end_key)
   int32_t first_block, end_block;  // of kBlockN keys
   int32_t written_end;             // no key from here on to end_block was ever written
 
-  __device__ PrefillWork(const PrefillParams& params, int32_t index)
-      : tile(params.tiles[index / params.num_kv_heads]), kv_head(index % params.num_kv_heads) {
-    first_key = params.window > 0 ? max(0, tile.position - params.window + 1) : 0;
-    end_key = tile.position + tile.num_tokens;
-    written_end = end_key + tile.tokens_after;
+  // `tiles` are the one of a block or the pair of a cluster, of which this block has number `rank`.
+  __device__ PrefillWork(const PrefillParams& params, const PrefillTile* tiles, int32_t num_tiles,
+                         uint32_t rank, int32_t head)
+      : tile(tiles[rank]), kv_head(head) {
+    const PrefillTile& last = tiles[num_tiles - 1];
+    first_key = params.window > 0 ? max(0, tiles[0].position - params.window + 1) : 0;
+    end_key = last.position + last.num_tokens;
+    written_end = end_key + last.tokens_after;
     first_block = first_key / kBlockN;
     end_block = (end_key + kBlockN - 1) / kBlockN;
   }
 };
 
-// Tiles are dealt to the blocks from left to right, then from right to left, and so on.
-__device__ __forceinline__ int32_t WorkOfRound(int32_t round) {
-  const int32_t seat = round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
-  return round * gridDim.x + seat;
-}
-
-// Calls f with every piece of work of this block, in order.
-template <typename F>
+// Calls f with every piece of work of this block, in order. Tiles, or pairs of them, are dealt to
+// the blocks or clusters from left to right, then from right to left, and so on.
+template <int kCluster, typename F>
 __device__ __forceinline__ void ForWork(const PrefillParams& params, const F& f) {
-  const int32_t count = params.num_tiles * params.num_kv_heads;
-  for (int32_t round = 0; round * static_cast<int32_t>(gridDim.x) < count; ++round) {
-    const int32_t index = WorkOfRound(round);
-    if (index < count) f(PrefillWork(params, index));
+  const int32_t count = params.num_tiles / kCluster * params.num_kv_heads;
+  const int32_t seats = static_cast<int32_t>(gridDim.x) / kCluster;
+  const int32_t place = static_cast<int32_t>(blockIdx.x) / kCluster;
+  const uint32_t rank = kCluster > 1 ? ClusterRank() : 0;
+  for (int32_t round = 0; round * seats < count; ++round) {
+    const int32_t index = round * seats + (round % 2 == 0 ? place : seats - 1 - place);
+    if (index >= count) continue;
+    const PrefillTile* tiles = params.tiles + index / params.num_kv_heads * kCluster;
+    f(PrefillWork(params, tiles, kCluster, rank, index % params.num_kv_heads));
   }
 }
 

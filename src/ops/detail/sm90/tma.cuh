@@ -70,6 +70,19 @@ __device__ __forceinline__ void Load2DMulticast(void* shared, const CUtensorMap*
       : "memory");
 }
 
+__device__ __forceinline__ void Load4DMulticast(void* shared, const CUtensorMap* map,
+                                                Barrier* barrier, int32_t x, int32_t y, int32_t z,
+                                                int32_t w, uint16_t block_mask,
+                                                CacheHint hint = CacheHint::kNormal) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%4, %5, %6, %7}], [%2], %3, %8;" ::"r"(
+          SharedAddress(shared)),
+      "l"(map), "r"(SharedAddress(barrier)), "h"(block_mask), "r"(x), "r"(y), "r"(z), "r"(w),
+      "l"(static_cast<uint64_t>(hint))
+      : "memory");
+}
+
 // `bytes` (a multiple of 16) of plain contiguous memory; both addresses 16-byte aligned.
 __device__ __forceinline__ void LoadBytes(void* shared, const void* global, Barrier* barrier,
                                           uint32_t bytes) {
