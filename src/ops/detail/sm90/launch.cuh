@@ -58,7 +58,8 @@ __device__ __forceinline__ void ClusterSync() {
 __device__ __forceinline__ void WaitForPriorLaunches() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 }
-// Lets the next launch begin once every block has said so or ended.
+// Lets the next launch begin once every block has said so or ended. Best called first of all: the
+// next launch waits for the end of this one whenever it began.
 __device__ __forceinline__ void AllowNextLaunch() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
