@@ -64,8 +64,11 @@ class Rollback : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(Rollback, EveryAcceptCountAtEveryPlaceLeavesNoTrace) {
-  for (const auto precision : {ops::MatmulPrecision::kExact, ops::MatmulPrecision::kFast}) {
-    const auto runner = Runner({.precision = precision, .page_tokens = 8});
+  for (const DType kv_dtype : {DType::kF32, DType::kBF16}) {
+    // What is served: quick products over a BF16 cache.
+    const auto precision =
+        kv_dtype == DType::kF32 ? ops::MatmulPrecision::kExact : ops::MatmulPrecision::kFast;
+    const auto runner = Runner({.precision = precision, .kv_dtype = kv_dtype, .page_tokens = 8});
     plain_ = runner->Forward({{0, ids_}});
     runner->Drop(0);
     Rng rng(7);

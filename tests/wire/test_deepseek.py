@@ -18,6 +18,4 @@ def test_chat_uses_the_vendors_encoding(case, tmp_path):
         chat = {**body, "chat_template_kwargs": {"thinking": False}}
         without = httpx.post(url, json=chat, timeout=60.0)
     # The text about effort is the prompt of thinking alone.
-    assert (
-        without.json()["usage"]["prompt_tokens"] + 50 < answer.json()["usage"]["prompt_tokens"]
-    ), without.text
+    assert without.json()["usage"]["prompt_tokens"] + 50 < answer.json()["usage"]["prompt_tokens"], without.text

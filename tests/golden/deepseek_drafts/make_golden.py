@@ -282,7 +282,9 @@ def main() -> None:
         sizes = [path.stat().st_size for path in folder.iterdir()]
         if max(sizes) > MAX_FILE_BYTES:
             sys.exit(f"{name}: largest file {max(sizes)} bytes")
-        print(f"{name}: seed {seed}, {sum(sizes)} bytes, largest {max(sizes)}, guesses {expected['guesses'][0].tolist()}")
+        print(
+            f"{name}: seed {seed}, {sum(sizes)} bytes, largest {max(sizes)}, guesses {expected['guesses'][0].tolist()}"
+        )
 
 
 if __name__ == "__main__":
