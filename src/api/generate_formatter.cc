@@ -61,10 +61,23 @@ class GenerateFormatter final : public Formatter {
     json.Field("prompt_tokens", view.choice->prompt_tokens());
     json.Field("completion_tokens", view.choice->completion_tokens());
     json.Field("cached_tokens", view.choice->cached_tokens());
+    WriteDraftCounts(json, *view.choice);
     json.Field("weight_version", "default");
     if (head_.spec->logprobs.enabled) WriteLogprobs(json, view, choice);
     json.EndObject();
     json.EndObject();
+  }
+
+  void WriteDraftCounts(JsonWriter& json, const Choice& choice) {
+    const Choice::DraftCounts& counts = choice.draft_counts();
+    if (counts.num_verifies == 0) return;
+    json.Field("spec_verify_ct", counts.num_verifies);
+    json.Field("spec_accept_length", 1.0 + static_cast<double>(counts.num_accepted) /
+                                               static_cast<double>(counts.num_verifies));
+    json.Field("spec_accept_rate",
+               static_cast<double>(counts.num_accepted) / static_cast<double>(counts.num_drafts));
+    json.Field("spec_accept_token_num", counts.num_accepted);
+    json.Field("spec_draft_token_num", counts.num_drafts);
   }
 
   std::string RequestIdOf(size_t index) const {

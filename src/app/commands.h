@@ -30,6 +30,7 @@ void AddVersion(CLI::App& root, Command& chosen);
 // Flags that choose and shape the model, in the groups "Model" and "Memory and scheduling".
 void AddModelFlags(CLI::App& command, ModelOptions& options);
 void AddSchedulingFlags(CLI::App& command, ModelOptions& options);
+void AddSpeculationFlags(CLI::App& command, SpeculationFlags& options);
 
 // For ->check(): low ≤ x ≤ high. CLI::Range and CLI::NonNegativeNumber let "nan" pass.
 CLI::Validator NumberBetween(double low, double high);

@@ -1,5 +1,7 @@
 #include "app/engine_stack.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <fstream>
 #include <utility>
@@ -76,6 +78,10 @@ Result<sched::SchedulerOptions> MakeSchedulerOptions(const ModelOptions& model) 
   options.mixed_chunk_size = model.mixed_chunk_size;
   if (model.device == "cuda") options.mixed_step_multiple = kCudaTileTokens;
   options.prefix_reuse = !model.disable_radix_cache;
+  ASSIGN_OR_RETURN(const Speculation speculation,
+                   ResolveSpeculation(model.speculation, model.device, model.max_running_requests));
+  options.max_drafts = speculation.max_drafts;
+  options.max_step_drafts = speculation.max_step_drafts;
   return options;
 }
 
@@ -111,6 +117,10 @@ Result<exec::ExecutorOptions> MakeExecutorOptions(const ModelOptions& model,
   options.page_tokens = model.page_size;
   options.max_context = model.context_length;
   options.max_running = model.max_running_requests;
+  ASSIGN_OR_RETURN(const Speculation speculation,
+                   ResolveSpeculation(model.speculation, model.device, model.max_running_requests));
+  options.max_drafts = speculation.max_drafts;
+  options.draft = speculation.draft_model;
   options.max_step_tokens = scheduler.max_step_tokens();
   options.max_step_logits = scheduler.max_step_logits();
   options.total_tokens = model.max_total_tokens;
@@ -138,8 +148,16 @@ Result<std::unique_ptr<EngineStack>> EngineStack::Create(Options options) {
   stack->expert_distribution_file_ = options.model.expert_distribution_file;
   ASSIGN_OR_RETURN(stack->checkpoint_, OpenCheckpoint(options.model));
   ASSIGN_OR_RETURN(stack->tokenizer_, OpenTokenizer(options.model, *stack->checkpoint_));
+  const std::string& draft_path = options.model.speculation.draft_model_path;
+  if (!draft_path.empty()) {
+    ASSIGN_OR_RETURN(weights::Checkpoint draft, weights::Checkpoint::Open(draft_path));
+    stack->draft_checkpoint_ = std::make_unique<weights::Checkpoint>(std::move(draft));
+    executor.draft_checkpoint = stack->draft_checkpoint_.get();
+  }
   ASSIGN_OR_RETURN(stack->executor_, exec::LocalExecutor::Create(*stack->checkpoint_, executor));
 
+  scheduler.draft_lookahead = stack->executor_->draft_lookahead();
+  RETURN_IF_ERROR(stack->MakeDrafting(options, scheduler));
   ASSIGN_OR_RETURN(stack->cache_, kv::KvCaches::Create({.layout = stack->executor_->cache_layout(),
                                                         .num_pages = stack->executor_->pool_pages(),
                                                         .reuse = options.model.disable_radix_cache
@@ -170,9 +188,42 @@ Result<std::unique_ptr<EngineStack>> EngineStack::Create(Options options) {
                             .clock = &stack->clock_,
                             .metrics = stack->metrics_.get(),
                             .step_log = &stack->step_log_,
+                            .drafting = stack->drafting_.get(),
                             .max_queued = options.model.max_queued_requests});
   stack->client_ = std::make_unique<engine::Client>(*stack->inbox_, *stack->engine_);
   return stack;
+}
+
+Status EngineStack::MakeDrafting(const Options& options, const sched::SchedulerOptions& scheduler) {
+  if (scheduler.max_drafts == 0) return OkStatus();
+  const ModelOptions& model = options.model;
+  ASSIGN_OR_RETURN(const Speculation speculation,
+                   ResolveSpeculation(model.speculation, model.device, model.max_running_requests));
+  ASSIGN_OR_RETURN(spec::StepCost cost,
+                   spec::MeasureStepCost(*executor_, clock_,
+                                         {.vocab_size = executor_->facts().vocab_size,
+                                          .max_drafts = scheduler.max_drafts,
+                                          .max_rows = scheduler.max_running,
+                                          .max_step_tokens = scheduler.max_step_tokens(),
+                                          .layout = &executor_->cache_layout(),
+                                          .pool_pages = executor_->pool_pages()}));
+  std::string points;
+  for (const spec::StepCost::Point& point : cost.points()) {
+    points += fmt::format(" {}: {:.2f}", point.tokens, point.ns * 1e-6);
+  }
+  LOG_INFO("speculation: up to {} drafts a row; ms of a step by its tokens:{}",
+           scheduler.max_drafts, points);
+  speculation_metrics_ =
+      std::make_unique<engine::SpeculationMetrics>(registry_, options.metrics_model_name);
+  drafting_ = std::make_unique<engine::Drafting>(
+      engine::DraftingOptions{.source = speculation.source,
+                              .max_drafts = speculation.max_drafts,
+                              .max_step_drafts = speculation.max_step_drafts,
+                              .max_prefill = scheduler.chunked_prefill_size,
+                              .counts_what_stands = model.device == "cpu",
+                              .forced_accept_length = model.speculation.forced_acceptance},
+      std::move(cost), *speculation_metrics_);
+  return OkStatus();
 }
 
 EngineStack::~EngineStack() = default;

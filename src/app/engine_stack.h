@@ -50,16 +50,21 @@ class EngineStack {
 
  private:
   EngineStack() = default;
+  // Measures what drafts cost; the executor is idle and the cache holds nothing yet.
+  Status MakeDrafting(const Options& options, const sched::SchedulerOptions& scheduler);
 
   SteadyClock clock_;
   obs::Registry registry_;
   obs::StepLog step_log_{4096};
   std::unique_ptr<weights::Checkpoint> checkpoint_;
+  std::unique_ptr<weights::Checkpoint> draft_checkpoint_;  // null: the drafter has none of its own
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   std::unique_ptr<exec::LocalExecutor> executor_;
   std::unique_ptr<kv::KvCaches> cache_;
   std::unique_ptr<sched::Scheduler> scheduler_;
   std::unique_ptr<engine::EngineMetrics> metrics_;
+  std::unique_ptr<engine::SpeculationMetrics> speculation_metrics_;
+  std::unique_ptr<engine::Drafting> drafting_;  // null: no speculation
   std::unique_ptr<engine::Inbox> inbox_;
   std::vector<std::unique_ptr<engine::Outbox>> outboxes_;
   std::unique_ptr<engine::Engine> engine_;

@@ -174,6 +174,34 @@ void AddSchedulingFlags(CLI::App& command, ModelOptions& o) {
       ->group(group);
   command.add_flag("--disable-radix-cache", o.disable_radix_cache, "share no prefixes")
       ->group(group);
+  AddSpeculationFlags(command, o.speculation);
+}
+
+void AddSpeculationFlags(CLI::App& command, SpeculationFlags& o) {
+  const char* group = "Speculative decoding";
+  command
+      .add_option("--speculative-algorithm", o.algorithm,
+                  "where drafts come from: NGRAM (the request's own text), STANDALONE (a small "
+                  "model), NEXTN or EAGLE (the model's MTP layers), DSPARK")
+      ->group(group);
+  command
+      .add_option("--speculative-num-draft-tokens", o.num_draft_tokens,
+                  "most tokens that a step verifies for a request: its drafts and one more (NGRAM "
+                  "12, STANDALONE 4, NEXTN 2, DSPARK 6)")
+      ->check(CLI::Range(2, 65))
+      ->group(group);
+  command
+      .add_option("--speculative-num-steps", o.num_steps, "the same less one: drafts of a request")
+      ->check(CLI::Range(1, 64))
+      ->group(group);
+  command
+      .add_option("--speculative-draft-model-path", o.draft_model_path,
+                  "STANDALONE: a model with the same vocabulary")
+      ->group(group);
+  command
+      .add_option("--speculative-forced-acceptance", o.forced_acceptance,
+                  "for benches, answers are wrong: tokens that a verified row brings, on average")
+      ->group(group);
 }
 
 CLI::Validator NumberBetween(double low, double high) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "app/speculation.h"
 #include "base/status.h"
 
 namespace hayate::app {
@@ -33,6 +34,7 @@ struct ModelOptions {
   bool disable_cuda_graph = false;
   std::string schedule_policy = "fcfs";
   bool disable_radix_cache = false;
+  SpeculationFlags speculation;
 
   // How the tp_size ranks share the work: groups of them with sequences of their own, and rows that
   // travel to the ranks of their experts. CPU alone.

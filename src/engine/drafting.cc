@@ -75,8 +75,14 @@ bool Drafting::ShouldWait(const sched::Scheduler& scheduler) const {
   return std::ranges::any_of(scheduler.running(), [this](const sched::Sequence* sequence) {
     if (sequence->late == 0) return false;
     const bool verifies = sequence->planned >= sequence->length();
-    return verifies || (sequence->remaining_output() > 1 && states_.at(sequence->request.id).keen);
+    return verifies || (CanDraft(*sequence) && states_.at(sequence->request.id).keen);
   });
+}
+
+bool Drafting::CanDraft(const sched::Sequence& sequence) const {
+  // The last token of an answer has none behind it.
+  return sequence.remaining_output() > 1 &&
+         (options_.counts_what_stands || !sequence.request.sampling.has_penalties());
 }
 
 spec::DraftLengths::Step Drafting::StepOf(const sched::Scheduler& scheduler) const {
@@ -96,7 +102,7 @@ void Drafting::Propose(sched::Scheduler& scheduler, GrammarStates& grammars) {
   for (sched::Sequence* sequence : scheduler.running()) {
     sequence->drafts.clear();
     sequence->forced_accepts = -1;
-    if (!sequence->decodes_known() || sequence->remaining_output() < 2) continue;
+    if (!sequence->decodes_known() || !CanDraft(*sequence)) continue;
     State& state = states_.at(sequence->request.id);
     Draft(*sequence, state);
     if (const auto it = grammars.find(sequence->request.id); it != grammars.end()) {

@@ -34,6 +34,9 @@ struct DraftingOptions {
   int32_t max_drafts = 0;       // of one row, ≥ 1
   int32_t max_step_drafts = 0;  // of one plan
   int32_t max_prefill = 0;      // prompt tokens of one plan
+  // False: the device counts every draw for penalties, those behind a refused draft too; sequences
+  // that have penalties get no drafts.
+  bool counts_what_stands = true;
   // Benches: every row brings so many tokens on average, [1, max_drafts + 1], whatever is drawn,
   // and has max_drafts drafts. 0: off.
   double forced_accept_length = 0;
@@ -75,6 +78,7 @@ class Drafting {
   void Draft(sched::Sequence& sequence, State& state) const;
   void Force(sched::Sequence& sequence, State& state, size_t limit) const;
   bool WorthWaiting(const State& state) const;
+  bool CanDraft(const sched::Sequence& sequence) const;
   spec::DraftLengths::Step StepOf(const sched::Scheduler& scheduler) const;
 
   const DraftingOptions options_;

@@ -26,6 +26,8 @@ std::span<const uint32_t> GrammarState::mask() {
 }
 
 size_t GrammarState::CountAllowed(std::span<const TokenId> drafts) {
+  // Each draft costs a mask.
+  if (slow_masks_ > 0) return 0;
   size_t count = 0;
   // Nothing follows a stop token.
   while (count < drafts.size() && !matcher_.ended() && matcher_.Accept(drafts[count])) ++count;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "engine/engine.h"
+#include "spec/verify.h"
 
 namespace hayate::engine {
 
@@ -32,11 +33,7 @@ void Engine::PublishMasks() {
       // The sequence ended meanwhile; whatever its row draws is dropped.
       std::fill(bits.begin(), bits.end(), ~uint32_t{0});
     } else {
-      const auto end = step.plan.tokens.begin() + row.first_token + row.num_tokens();
-      const std::span<const TokenId> drafts =
-          num_drafts == 0 ? std::span<const TokenId>()
-                          : std::span<const TokenId>(end - row.num_drafts, num_drafts);
-      it->second.FillMasks(drafts, bits);
+      it->second.FillMasks(spec::DraftsOf(step.plan, row), bits);
     }
   }
   step.masks->Publish();

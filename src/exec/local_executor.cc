@@ -53,6 +53,7 @@ struct LocalExecutor::Rank {
   std::vector<int64_t> expert_counts;  // [layers, E], of the rows that this rank routed
   comm::Group& attention() const { return attention_group ? *attention_group : *group; }
   std::unique_ptr<models::Model> model;
+  std::unique_ptr<models::DraftModel> drafter;  // null: none
   std::unique_ptr<Worker> worker;
   Status status;
 };
@@ -93,6 +94,13 @@ Status LocalExecutor::Start(const weights::Checkpoint& checkpoint) {
         ErrorCode::kUnsupported,
         "--dp-size {} and --ep-size {} are for --device cpu: rows travel between CPU ranks "
         "alone",
+        options_.dp_size, options_.ep_size);
+  }
+  if (layout_of_ranks_.exchanges() && options_.draft != models::DraftKind::kNone) {
+    return Error(
+        ErrorCode::kUnsupported,
+        "a draft model's experts lie on one rank: --dp-size {} and --ep-size {} do without "
+        "one; --speculative-algorithm NGRAM needs none",
         options_.dp_size, options_.ep_size);
   }
   RETURN_IF_ERROR(PlaceExperts(checkpoint));
@@ -195,7 +203,12 @@ std::vector<int64_t> LocalExecutor::ExpertCounts() const {
 }
 
 Status LocalExecutor::SizePools() {
-  const CacheLayout& layout = cache_layout();
+  layout_ = ranks_[0]->model->cache_layout();
+  if (const auto& drafter = ranks_[0]->drafter) {
+    const auto& groups = drafter->cache_groups();
+    layout_.groups.insert(layout_.groups.end(), groups.begin(), groups.end());
+  }
+  const CacheLayout& layout = layout_;
   const int32_t context = facts().max_context;
   total_tokens_ = CeilDiv<int64_t>(options_.total_tokens, layout_of_ranks_.dp_size());
   if (total_tokens_ == 0) {
@@ -215,6 +228,7 @@ Status LocalExecutor::SizePools() {
                    static_cast<size_t>(options_.max_step_logits) *
                    static_cast<size_t>(facts().vocab_size));
     last_tokens_.assign(static_cast<size_t>(options_.max_running), 0);
+    guesses_.assign(static_cast<size_t>(options_.max_running), 0);
   }
   return OkStatus();
 }
@@ -279,9 +293,19 @@ Status LocalExecutor::LoadRank(Rank& rank, const weights::Checkpoint& checkpoint
                            .kv_dtype = options_.kv_dtype,
                            .sum_order = options_.sum_order,
                            .page_tokens = options_.page_tokens,
-                           .max_context = options_.max_context};
+                           .max_context = options_.max_context,
+                           .max_drafts = options_.max_drafts,
+                           .draft = options_.draft};
   if (rank.index == 0) load.progress = options_.progress;
   ASSIGN_OR_RETURN(rank.model, models::LoadModel(checkpoint, load));
+  if (options_.draft != models::DraftKind::kNone) {
+    load.progress = nullptr;
+    load.max_context = rank.model->facts().max_context;
+    const bool own = options_.draft_checkpoint != nullptr;
+    ASSIGN_OR_RETURN(
+        rank.drafter,
+        models::LoadDraftModel(own ? *options_.draft_checkpoint : checkpoint, load, *rank.model));
+  }
   rank.device->FinishLoading();
   return rank.device->status();
 }
@@ -293,11 +317,12 @@ float* LocalExecutor::LogitsOf(const Rank& rank) {
 
 Result<std::unique_ptr<Worker>> LocalExecutor::MakeWorker(Rank& rank) {
   if (options_.device == DeviceKind::kCpu) {
-    ASSIGN_OR_RETURN(
-        auto worker,
-        RankWorker::Create(*rank.device, *rank.model, rank.attention(), limits_, pool_pages_,
-                           {.logits = LogitsOf(rank), .last_tokens = last_tokens_.data()},
-                           PlaceOf(rank)));
+    ASSIGN_OR_RETURN(auto worker, RankWorker::Create(*rank.device, *rank.model, rank.attention(),
+                                                     limits_, pool_pages_,
+                                                     {.logits = LogitsOf(rank),
+                                                      .last_tokens = last_tokens_.data(),
+                                                      .guesses = guesses_.data()},
+                                                     PlaceOf(rank), rank.drafter.get()));
     return std::unique_ptr<Worker>(std::move(worker));
   }
   ASSIGN_OR_RETURN(auto worker, QueuedWorker::Create(
@@ -373,13 +398,19 @@ StepResult& LocalExecutor::WaitOldest() {
 }
 
 const models::ModelFacts& LocalExecutor::facts() const { return ranks_[0]->model->facts(); }
-const CacheLayout& LocalExecutor::cache_layout() const { return ranks_[0]->model->cache_layout(); }
+int32_t LocalExecutor::draft_lookahead() const {
+  const auto& drafter = ranks_[0]->drafter;
+  return drafter == nullptr ? 0 : drafter->max_drafts();
+}
 
 bool LocalExecutor::gives_hidden() const { return ranks_[0]->model->gives_hidden(); }
 
 int64_t LocalExecutor::weight_bytes() const {
   int64_t bytes = 0;
-  for (const auto& rank : ranks_) bytes += rank->model->weight_bytes();
+  for (const auto& rank : ranks_) {
+    bytes += rank->model->weight_bytes();
+    if (rank->drafter != nullptr) bytes += rank->drafter->weight_bytes();
+  }
   return bytes;
 }
 

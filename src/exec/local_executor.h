@@ -21,6 +21,7 @@
 #include "exec/rank_worker.h"
 #include "exec/staged_step.h"
 #include "exec/worker.h"
+#include "models/draft_model.h"
 #include "models/expert_shape.h"
 #include "models/registry.h"
 
@@ -43,6 +44,11 @@ struct ExecutorOptions {
   int32_t page_tokens = 32;
   int32_t max_context = 0;  // 0: the checkpoint's
   int32_t max_running = 64;
+  // Speculation: drafts of one row, and the model they come from, in the target's checkpoint or one
+  // of its own that outlives the executor.
+  int32_t max_drafts = 0;
+  models::DraftKind draft = models::DraftKind::kNone;
+  const weights::Checkpoint* draft_checkpoint = nullptr;
   int32_t max_step_tokens = 0;  // of one plan
   int32_t max_step_logits = 0;  // of one plan
   // Tokens of the KV pools of all dp ranks; 0: as many as `pool_budget_bytes` (all ranks together)
@@ -64,7 +70,10 @@ class LocalExecutor final : public StepExecutor {
   StepResult& WaitOldest() override;
 
   const models::ModelFacts& facts() const;
-  const CacheLayout& cache_layout() const;
+  // The model's groups, then the drafter's.
+  const CacheLayout& cache_layout() const { return layout_; }
+  // Positions behind a row's draws that the drafter fills; 0: it fills none.
+  int32_t draft_lookahead() const;
   const std::vector<int32_t>& pool_pages() const { return pool_pages_; }
   // Of one dp rank: no sequence can have more.
   int64_t total_tokens() const { return total_tokens_; }
@@ -107,11 +116,13 @@ class LocalExecutor final : public StepExecutor {
   models::ExpertShape expert_shape_;
   std::vector<comm::ExpertPlacement> placements_;  // per layer, where rows travel
   std::vector<std::unique_ptr<Rank>> ranks_;
+  CacheLayout layout_;
   std::vector<int32_t> pool_pages_;
   int64_t total_tokens_ = 0;
   StepLimits limits_;
   std::vector<float> logits_;         // [dp ranks, max_logits, V]
   std::vector<int32_t> last_tokens_;  // [max_running]
+  std::vector<int32_t> guesses_;      // [max_running]
 
   std::array<StepPlan, kMaxInFlight> plans_;
   std::array<StepResult, kMaxInFlight> results_;

@@ -120,7 +120,7 @@ int64_t QueuedWorker::FixedBytes(const models::Model& model, const StepLimits& l
          static_cast<int64_t>(sizeof(int32_t)) *
              (static_cast<int64_t>(TableInts(limits)) * limits.num_groups + limits.max_rows +
               limits.max_rows * vocab + limits.max_logits * vocab) +
-         limits.max_rows * static_cast<int64_t>(MaskBytes(model.facts().vocab_size)) + kRounding;
+         limits.max_logits * static_cast<int64_t>(MaskBytes(model.facts().vocab_size)) + kRounding;
 }
 
 Result<std::unique_ptr<QueuedWorker>> QueuedWorker::Create(Device& device, models::Model& model,
@@ -170,7 +170,8 @@ Status QueuedWorker::Allocate(std::span<const int32_t> pool_pages) {
   ASSIGN_OR_RETURN(logits_, take(static_cast<size_t>(limits.max_logits) * vocab * sizeof(float)));
   ASSIGN_OR_RETURN(results_, take(ResultBytes(limits.max_logits)));
   ASSIGN_OR_RETURN(hidden_, take(HiddenFloats(model_, limits) * sizeof(float)));
-  const size_t mask_bytes = rows * MaskBytes(model_.facts().vocab_size);
+  const size_t mask_bytes =
+      static_cast<size_t>(limits.max_logits) * MaskBytes(model_.facts().vocab_size);
   ASSIGN_OR_RETURN(masks_, take(mask_bytes));
   for (Buffer& host : host_masks_) {
     ASSIGN_OR_RETURN(host, Buffer::Allocate(device_, mask_bytes, MemoryKind::kPinned));
@@ -325,7 +326,7 @@ QueuedWorker::Shape QueuedWorker::ShapeOf(const StepPlan& plan) const {
   bool decode = true;
   Shape shape{.num_tokens = plan.num_tokens, .num_rows = num_rows};
   for (const StepRow& row : plan.rows) {
-    shape.num_logits += row.num_scored + (row.samples ? 1 : 0);
+    shape.num_logits += row.num_scored + (row.samples ? row.num_drafts + 1 : 0);
     decode &= row.num_tokens() == 1 && row.samples && row.num_scored == 0;
     decode &= !splits_by_position_ || !IsPrompt(row);
   }
@@ -403,7 +404,9 @@ void QueuedWorker::FillArrays(const StepPlan& plan, BatchArrays& arrays,
     for (int32_t i = 0; i < row.num_scored; ++i) {
       arrays.logits_index.host[logits++] = first + row.score_begin - row.begin + i;
     }
-    if (row.samples) arrays.logits_index.host[logits++] = static_cast<int32_t>(token) - 1;
+    for (int32_t back = row.samples ? row.num_drafts + 1 : 0; back > 0; --back) {
+      arrays.logits_index.host[logits++] = static_cast<int32_t>(token) - back;
+    }
   }
   CHECK_EQ(static_cast<int32_t>(token), plan.num_tokens);
 }
@@ -469,7 +472,8 @@ void QueuedWorker::SendMasks(const StepPlan& plan, size_t side, ops::SampleRowsA
   for (const StepRow& row : plan.rows) {
     if (row.mask < 0) continue;
     const auto index = static_cast<size_t>(row.mask);
-    std::memcpy(host + index * bytes, plan.masks->Await(index), bytes);
+    const size_t count = static_cast<size_t>(row.num_drafts) + 1;
+    std::memcpy(host + index * bytes, plan.masks->Await(index), count * bytes);
   }
   device_.Copy(stream_, masks_.data(), host, static_cast<size_t>(plan.num_masks) * bytes);
   draws.bitmasks = As<uint32_t>(masks_);

@@ -116,7 +116,7 @@ class QueuedWorker final : public Worker {
   // Of rank 0, which samples: every rank writes its slice of the vocabulary there, over NVLink.
   float* shared_logits_ = nullptr;
   int32_t* shared_last_tokens_ = nullptr;
-  Buffer masks_;                                         // [max_rows, ⌈V/32⌉] bits
+  Buffer masks_;                                         // [max_logits, ⌈V/32⌉] bits
   std::array<Buffer, StepStage::kNumSides> host_masks_;  // pinned
   Buffer results_;  // tokens, then top ids and top log-probabilities of [max_logits] rows
   Buffer hidden_;   // [max_logits, H] f32; empty where the model gives none

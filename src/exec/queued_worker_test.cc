@@ -78,7 +78,8 @@ class RememberingModel final : public models::Model {
   CacheLayout layout_;
 };
 
-// Plans of slots that start, are fed their prompts in chunks, and decode with late tokens.
+// Plans of slots that start, are fed their prompts in chunks, and decode with late tokens or verify
+// drafts.
 class RandomPlans {
  public:
   explicit RandomPlans(uint64_t seed) : rng_(seed), slots_(kLimits.max_rows) {}
@@ -100,6 +101,8 @@ class RandomPlans {
   struct Slot {
     int32_t length = 0, prompt = 0, end = 0;  // positions computed, of the prompt, in all
     bool scores = false;
+    bool has_penalties = false;
+    bool verified = false;  // by the last row: the next one brings its tokens along
   };
 
   void Start(int32_t s, StepPlan& plan) {
@@ -110,7 +113,8 @@ class RandomPlans {
     SlotStart start{.slot = {s}, .prompt_length = slot.prompt};
     start.sampling.temperature = rng_.Below(2) == 0 ? 0.0f : 0.9f;
     start.sampling.top_k = static_cast<int32_t>(rng_.Below(6));
-    start.sampling.frequency_penalty = rng_.Below(2) == 0 ? 0.0f : 0.7f;
+    slot.has_penalties = rng_.Below(2) == 0;
+    start.sampling.frequency_penalty = slot.has_penalties ? 0.7f : 0.0f;
     start.sampling.seed = rng_.NextU64();
     start.sampling.min_new_tokens = static_cast<int32_t>(rng_.Below(3));
     start.sampling.stop_token_ids = {1, 2, 3};
@@ -162,11 +166,31 @@ class RandomPlans {
       row.end = slot.length + 1;
       row.first_token = kLateToken;
       row.samples = true;
+      const int32_t room = std::min(3, slot.end - row.end);
+      if (slot.verified || (room > 0 && !slot.has_penalties && rng_.Below(3) == 0)) {
+        AddDrafts(room, row, plan);
+      }
     }
-    slot.length = row.end;
-    if (row.samples && rng_.Below(3) == 0) row.mask = plan.num_masks++;
+    slot.length = row.end - row.num_drafts + std::max(0, row.forced_accepts);
+    slot.verified = row.num_drafts > 0;
+    if (row.samples && rng_.Below(3) == 0) {
+      row.mask = plan.num_masks;
+      plan.num_masks += row.num_drafts + 1;
+    }
     plan.rows.push_back(row);
     plan.num_tokens += row.num_tokens();
+  }
+
+  // A known token and up to `most` drafts behind it. How many of them stand must be known to the
+  // plans after it: all are refused but for those that stand by force.
+  void AddDrafts(int32_t most, StepRow& row, StepPlan& plan) {
+    row.num_drafts = rng_.Between(0, most);
+    row.forced_accepts = rng_.Between(0, row.num_drafts);
+    row.end += row.num_drafts;
+    row.first_token = static_cast<int32_t>(plan.tokens.size());
+    for (int32_t i = 0; i < row.num_tokens(); ++i) {
+      plan.tokens.push_back(static_cast<TokenId>(rng_.Below(kVocab)));
+    }
   }
 
   Rng rng_;

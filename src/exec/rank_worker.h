@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "comm/token_exchange.h"
 #include "core/step_plan.h"
 #include "core/step_result.h"
+#include "exec/draft_stage.h"
 #include "exec/slot_sampler.h"
 #include "exec/slot_tables.h"
 #include "exec/staged_step.h"
@@ -38,16 +40,19 @@ struct ReplicaPlace {
 struct SharedStep {
   float* logits = nullptr;         // [max_logits, V], of the ranks of one attention group
   int32_t* last_tokens = nullptr;  // [max_slots]
+  int32_t* guesses = nullptr;      // [max_slots], with a drafter
 };
 
 class RankWorker final : public Worker {
  public:
-  // Allocates pools (`pool_pages` per group), workspace and tables. The model, the device, the
-  // attention group and what `place` points to outlive the worker.
+  // Allocates pools (`pool_pages` per group, the drafter's last), workspace and tables. The model,
+  // the drafter (null: none), the device, the attention group and what `place` points to outlive
+  // the worker.
   static Result<std::unique_ptr<RankWorker>> Create(Device& device, models::Model& model,
                                                     comm::Group& group, const StepLimits& limits,
                                                     std::span<const int32_t> pool_pages,
-                                                    SharedStep shared, ReplicaPlace place = {});
+                                                    SharedStep shared, ReplicaPlace place = {},
+                                                    models::DraftModel* drafter = nullptr);
 
   void ShareWith(Worker&) override {}  // Create was given it
   Status WarmUp() override { return OkStatus(); }
@@ -60,6 +65,9 @@ class RankWorker final : public Worker {
  private:
   RankWorker(models::Model& model, comm::Group& group, const StepLimits& limits, SharedStep shared,
              const ReplicaPlace& place, Stream stream, Buffer workspace);
+  Status AddDrafter(Device& device, models::DraftModel& drafter, const StepLimits& limits);
+  int num_model_groups() const { return static_cast<int>(model_.cache_layout().groups.size()); }
+  int64_t PageBytes(int group) const;
   models::ForwardContext Context();
   // A failure seen in one group is told to the others of this rank: nobody waits for it there.
   bool Failed();
@@ -78,6 +86,9 @@ class RankWorker final : public Worker {
   SlotTables tables_;
   StagedStep staged_;
   SlotSampler sampler_;
+  models::DraftModel* drafter_ = nullptr;
+  std::optional<DraftStage> drafts_;  // with a drafter
+  Buffer features_;                   // [max_tokens, F] f32
 };
 
 }  // namespace hayate::exec

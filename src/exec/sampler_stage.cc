@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "spec/verify.h"
 
 namespace hayate::exec {
 
@@ -39,6 +40,7 @@ void SamplerStage::Write(const StepPlan& plan, StepStage& stage, ops::SampleRows
   bias_values_.clear();
   banned_.clear();
   step.rows.clear();
+  step.drafts.clear();
   step.has_top = false;
   for (const StepRow& row : plan.rows) AddRow(plan, row, step);
   AddAsked(plan, step);
@@ -59,7 +61,12 @@ void SamplerStage::AddRow(const StepPlan& plan, const StepRow& row, SampledStep&
                        .samples = row.samples,
                        .wants_logprobs = slot.logprobs.enabled,
                        .wants_hidden = slot.logprobs.hidden,
-                       .num_top = slot.logprobs.num_top});
+                       .num_top = slot.logprobs.num_top,
+                       .first_draft = static_cast<int32_t>(step.drafts.size()),
+                       .num_drafts = row.num_drafts,
+                       .forced_accepts = row.forced_accepts});
+  const std::span<const TokenId> drafts = spec::DraftsOf(plan, row);
+  step.drafts.insert(step.drafts.end(), drafts.begin(), drafts.end());
   const int32_t first_scored = row.first_token + row.score_begin + 1 - row.begin;
   for (int32_t i = 0; i < row.num_scored; ++i) {
     // Where hidden states are asked for, nobody reads scores: padding keeps the rows in step.
@@ -67,7 +74,7 @@ void SamplerStage::AddRow(const StepPlan& plan, const StepRow& row, SampledStep&
                      .scored_token = plan.tokens[static_cast<size_t>(first_scored + i)],
                      .num_logprobs = slot.logprobs.num_top});
   }
-  if (row.samples) AddDraw(slot, row);
+  if (row.samples) AddDraws(slot, row);
   step.has_top |= slot.logprobs.num_top > 0 && (row.num_scored > 0 || slot.logprobs.enabled);
 }
 
@@ -78,7 +85,8 @@ void SamplerStage::AddAsked(const StepPlan& plan, SampledStep& step) {
     if (!slot.logprobs.enabled || slot.logprobs.token_ids.empty()) continue;
     row.first_asked = static_cast<int32_t>(rows_.size());
     row.num_asked = static_cast<int32_t>(slot.logprobs.token_ids.size());
-    const int32_t end = row.first + row.num_scored + (row.samples ? 1 : 0);
+    const int32_t end =
+        row.first + row.num_scored + (row.samples ? 1 + plan.rows[r].num_drafts : 0);
     for (int32_t position = row.first; position < end; ++position) {
       for (const TokenId id : slot.logprobs.token_ids) {
         rows_.push_back({.logits_row = position, .scored_token = id, .num_logprobs = 0});
@@ -87,13 +95,14 @@ void SamplerStage::AddAsked(const StepPlan& plan, SampledStep& step) {
   }
 }
 
-void SamplerStage::AddDraw(const Slot& slot, const StepRow& row) {
+void SamplerStage::AddDraws(const Slot& slot, const StepRow& row) {
   const SamplingParams& params = slot.sampling;
+  // Counts follow every draw, those of refused drafts too.
+  DCHECK(row.num_drafts == 0 || !params.has_penalties());
   ops::SamplerRow draw = {
       .seed = params.seed,
-      .position = static_cast<uint64_t>(row.end),
-      .logits_row = static_cast<int32_t>(rows_.size()),
-      .slot = row.slot.value,
+      // The row behind one with drafts brings its tokens along: nobody reads the last one.
+      .slot = row.num_drafts > 0 ? -1 : row.slot.value,
       .num_logprobs = slot.logprobs.enabled ? slot.logprobs.num_top : -1,
       .temperature = params.greedy() ? 0.0f : params.temperature,
       .top_k = params.top_k,
@@ -103,7 +112,6 @@ void SamplerStage::AddDraw(const Slot& slot, const StepRow& row) {
       .presence_penalty = params.presence_penalty,
       .repetition_penalty = params.repetition_penalty,
       .counts_row = params.has_penalties() ? row.slot.value : -1,
-      .bitmask_row = row.mask,
   };
   draw.bias_begin = static_cast<int32_t>(bias_ids_.size());
   for (const auto& [id, value] : params.logit_bias) {
@@ -111,12 +119,19 @@ void SamplerStage::AddDraw(const Slot& slot, const StepRow& row) {
     bias_values_.push_back(value);
   }
   draw.bias_end = static_cast<int32_t>(bias_ids_.size());
+  const int32_t first = row.end - row.num_drafts;
   draw.banned_begin = static_cast<int32_t>(banned_.size());
-  if (row.end - slot.prompt_length < params.min_new_tokens) {
+  if (first - slot.prompt_length < params.min_new_tokens) {
     banned_.insert(banned_.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
   }
-  draw.banned_end = static_cast<int32_t>(banned_.size());
-  rows_.push_back(draw);
+  for (int32_t position = first; position <= row.end; ++position) {
+    const bool banned = position - slot.prompt_length < params.min_new_tokens;
+    draw.position = static_cast<uint64_t>(position);
+    draw.logits_row = static_cast<int32_t>(rows_.size());
+    draw.bitmask_row = row.mask < 0 ? -1 : row.mask + position - first;
+    draw.banned_end = banned ? static_cast<int32_t>(banned_.size()) : draw.banned_begin;
+    rows_.push_back(draw);
+  }
 }
 
 void SamplerStage::WriteStarts(const StepPlan& plan, StepStage& stage,
@@ -159,11 +174,23 @@ void ReadResults(const SampledStep& step, const ops::SampledToken* tokens, const
       out.prompt_logprobs.push_back(logprob_of(row, i));
     }
     if (!row.samples) continue;
-    const int32_t drawn = row.first + row.num_scored;
-    out.bad_logits = tokens[drawn].bad_logits != 0;
-    if (out.bad_logits) continue;
-    out.tokens.push_back(tokens[drawn].token);
-    if (row.wants_logprobs) out.logprobs.push_back(logprob_of(row, drawn));
+    const auto drafts =
+        std::span(step.drafts)
+            .subspan(static_cast<size_t>(row.first_draft), static_cast<size_t>(row.num_drafts));
+    bool goes_on = true;
+    for (int32_t i = 0; goes_on; ++i) {
+      const int32_t drawn = row.first + row.num_scored + i;
+      out.bad_logits = tokens[drawn].bad_logits != 0;
+      if (out.bad_logits) break;
+      const spec::Verdict verdict =
+          spec::Verify(drafts, row.forced_accepts, static_cast<size_t>(i), tokens[drawn].token);
+      out.tokens.push_back(verdict.token);
+      if (row.wants_logprobs) {
+        out.logprobs.push_back(logprob_of(row, drawn));
+        out.logprobs.back().token = verdict.token;
+      }
+      goes_on = verdict.goes_on;
+    }
   }
 }
 

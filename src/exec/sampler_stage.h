@@ -18,17 +18,21 @@ namespace hayate::exec {
 struct SampledStep {
   struct Row {
     int32_t first = 0;       // sampler row of its first scored position
-    int32_t num_scored = 0;  // then, if it samples, the row of the drawn token
+    int32_t num_scored = 0;  // then, if it samples, the rows of num_drafts + 1 draws
     bool samples = false;
-    bool wants_logprobs = false;  // of the drawn token
+    bool wants_logprobs = false;  // of the drawn tokens
     bool wants_hidden = false;
-    int32_t num_top = 0;  // alternatives a position
+    int32_t num_top = 0;          // alternatives a position
+    int32_t first_draft = 0;      // in drafts
+    int32_t num_drafts = 0;
+    int32_t forced_accepts = -1;
     // Tokens asked for by id: so many sampler rows a position from here on, positions in order.
     int32_t first_asked = 0;
     int32_t num_asked = 0;
   };
   std::vector<Row> rows;  // [R] as in the plan
-  bool has_top = false;   // top_ids and top_logprobs travelled
+  std::vector<TokenId> drafts;
+  bool has_top = false;  // top_ids and top_logprobs travelled
 };
 
 class SamplerStage {
@@ -58,7 +62,7 @@ class SamplerStage {
     int32_t prompt_length = 0;
   };
   void AddRow(const StepPlan& plan, const StepRow& row, SampledStep& step);
-  void AddDraw(const Slot& slot, const StepRow& row);
+  void AddDraws(const Slot& slot, const StepRow& row);
   void AddAsked(const StepPlan& plan, SampledStep& step);
   void WriteStarts(const StepPlan& plan, StepStage& stage, ops::StartCountsArgs& starts);
 
@@ -73,6 +77,7 @@ class SamplerStage {
   std::vector<int32_t> outputs_;
 };
 
+// All positions of a row with drafts are drawn; the first that differs from its draft ends the row.
 // Completes `result` from the results of `step` in host memory. Any thread.
 void ReadResults(const SampledStep& step, const ops::SampledToken* tokens, const int32_t* top_ids,
                  const float* top_logprobs, StepResult& result);

@@ -38,6 +38,18 @@ class Bench {
                           .samples = true});
     ++plan_.num_tokens;
   }
+  // The token at `position` and drafts behind it.
+  void Verify(int32_t slot, int32_t position, std::vector<TokenId> tokens) {
+    StepRow row{.slot = {slot},
+                .begin = position,
+                .end = position + static_cast<int32_t>(tokens.size()),
+                .first_token = static_cast<int32_t>(plan_.tokens.size()),
+                .samples = true,
+                .num_drafts = static_cast<int32_t>(tokens.size()) - 1};
+    plan_.tokens.insert(plan_.tokens.end(), tokens.begin(), tokens.end());
+    plan_.rows.push_back(row);
+    plan_.num_tokens += row.num_tokens();
+  }
   std::vector<RowResult> Run(std::vector<float> logits) {
     sampler_.Apply(plan_);
     staged_.Build(plan_, tables_, last_tokens_, logits.data());
@@ -180,6 +192,46 @@ TEST(SlotSampler, ReportsLogprobsOnlyWhereTheSlotAskedForThem) {
   ASSERT_EQ(results[0].logprobs[0].top.size(), 2u);
   EXPECT_EQ(results[0].logprobs[0].top[1].first, 3);
   EXPECT_TRUE(results[1].logprobs.empty());
+}
+
+TEST(SlotSampler, ARowBringsTheDrawsUpToTheFirstThatIsNotItsDraft) {
+  Bench bench;
+  bench.Start({.slot = {0}, .sampling = Greedy()});
+  bench.Verify(0, 5, {1, /*drafts*/ 2, 3, 0});
+  const auto results = bench.Run({0, 0, 9, 0, /**/ 0, 9, 0, 0, /**/ 0, 0, 0, 9, /**/ 9, 0, 0, 0});
+  EXPECT_EQ(results[0].tokens, (std::vector<TokenId>{2, 1}));
+  EXPECT_EQ(bench.last_tokens_[0], 1);
+}
+
+TEST(SlotSampler, AllDraftsRightBringOneTokenMore) {
+  Bench bench;
+  bench.Start({.slot = {0}, .sampling = Greedy(), .logprobs = {.enabled = true}});
+  bench.Verify(0, 5, {1, /*drafts*/ 2, 3});
+  const auto results = bench.Run({0, 0, 9, 0, /**/ 0, 0, 0, 9, /**/ 9, 0, 0, 0});
+  EXPECT_EQ(results[0].tokens, (std::vector<TokenId>{2, 3, 0}));
+  EXPECT_EQ(results[0].logprobs.size(), 3u);
+}
+
+TEST(SlotSampler, PenaltiesCountTheDraftsThatStandBeforeAPosition) {
+  Bench bench;
+  SamplingParams penalised = Greedy();
+  penalised.frequency_penalty = 2.0f;
+  bench.Start({.slot = {0}, .sampling = penalised});
+  bench.Verify(0, 5, {1, /*drafts*/ 2, 2});
+  // 2 wins by 3: once, and once more against a penalty of 2; then 1 does.
+  const auto results = bench.Run({0, 0, 3, 0, /**/ 0, 0, 3, 0, /**/ 0, 0, 3, 0});
+  EXPECT_EQ(results[0].tokens, (std::vector<TokenId>{2, 2, 0}));
+  bench.Decode(0, 8);
+  EXPECT_EQ(bench.Run({0, 0, 3, 0})[0].tokens, std::vector<TokenId>{1});
+}
+
+TEST(SlotSampler, BadLogitsBehindADraftLeaveTheTokensBeforeThem) {
+  Bench bench;
+  bench.Start({.slot = {0}, .sampling = Greedy()});
+  bench.Verify(0, 5, {1, /*drafts*/ 2, 3});
+  const auto results = bench.Run({0, 0, 9, 0, /**/ std::nanf(""), 0, 0, 9, /**/ 9, 0, 0, 0});
+  EXPECT_EQ(results[0].tokens, std::vector<TokenId>{2});
+  EXPECT_TRUE(results[0].bad_logits);
 }
 
 }  // namespace
