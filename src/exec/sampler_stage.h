@@ -22,8 +22,8 @@ struct SampledStep {
     bool samples = false;
     bool wants_logprobs = false;  // of the drawn tokens
     bool wants_hidden = false;
-    int32_t num_top = 0;          // alternatives a position
-    int32_t first_draft = 0;      // in drafts
+    int32_t num_top = 0;      // alternatives a position
+    int32_t first_draft = 0;  // in drafts
     int32_t num_drafts = 0;
     int32_t forced_accepts = -1;
     // Tokens asked for by id: so many sampler rows a position from here on, positions in order.
