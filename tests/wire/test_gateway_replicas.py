@@ -31,7 +31,9 @@ class Fleet:
         self.workers = [ServerProcess(FLAGS, folder / f"worker-{i}.log") for i in range(count)]
         for worker in self.workers:
             worker.wait_until_ready()
-        self.gateway = GatewayProcess([w.url for w in self.workers], folder / "gateway.log")
+        # On a busy machine an answer takes as long as a replica lives here: it may be broken many times.
+        flags = ["--retry-max-retries", "10"]
+        self.gateway = GatewayProcess([w.url for w in self.workers], folder / "gateway.log", *flags)
         self.gateway.wait_for_workers(count)
 
     def restart(self, index: int) -> None:
