@@ -9,8 +9,10 @@
 namespace hayate::text {
 namespace {
 
-// A search runs for each token on a thread that serves others too.
-constexpr int kMaxSteps = 20'000;
+// A search runs for each token on a thread that serves others too, and starts at every byte that is
+// held. An expression that reaches the limit again and again is not looked for any more.
+constexpr int kMaxSteps = 1000;
+constexpr int kMaxGiveUps = 4;
 
 }  // namespace
 
@@ -35,7 +37,10 @@ Result<StopRegexes> StopRegexes::Create(std::vector<std::string> patterns) {
 }
 
 StopRegexMatcher::StopRegexMatcher(const StopRegexes& stops, StopText stop_text)
-    : stops_(stops), stop_text_(stop_text), scratch_(std::make_unique<RegexScratch>()) {}
+    : stops_(stops),
+      stop_text_(stop_text),
+      scratch_(std::make_unique<RegexScratch>()),
+      give_ups_(stops.patterns().size()) {}
 StopRegexMatcher::StopRegexMatcher(StopRegexMatcher&&) noexcept = default;
 StopRegexMatcher::~StopRegexMatcher() = default;
 
@@ -46,7 +51,9 @@ StopMatcher::Output StopRegexMatcher::Feed(std::string_view delta) {
   size_t held_from = text_.size();
   size_t match_begin = text_.size(), match_end = 0;
   for (size_t i = 0; i < stops_.compiled_.size(); ++i) {
+    if (give_ups_[i] >= kMaxGiveUps) continue;
     const Regex::Match match = stops_.compiled_[i].FindOrWait(text_, begin_, !cut_, *scratch_);
+    give_ups_[i] += match.outcome == Regex::Outcome::kTooManySteps;
     if (match.outcome == Regex::Outcome::kPartial) held_from = std::min(held_from, match.begin);
     if (match.outcome != Regex::Outcome::kMatch || match.begin >= match_begin) continue;
     match_begin = match.begin;

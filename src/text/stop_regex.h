@@ -20,7 +20,7 @@ class RegexScratch;
 // Immutable; shared by the matchers of a request's choices.
 class StopRegexes {
  public:
-  static constexpr size_t kMaxPatterns = 16;
+  static constexpr size_t kMaxPatterns = 8;
   static constexpr size_t kMaxPatternBytes = 4096;
 
   // None of `patterns` may be empty. Errors say which cannot be compiled and where.
@@ -42,7 +42,7 @@ class StopRegexes {
 class StopRegexMatcher {
  public:
   // More text than this is not held back: a match that long is not found.
-  static constexpr size_t kMaxHeld = 4096;
+  static constexpr size_t kMaxHeld = 512;
   // What expressions may look back at.
   static constexpr size_t kContext = 64;
 
@@ -65,6 +65,7 @@ class StopRegexMatcher {
   size_t begin_ = 0;  // of what is held back
   bool cut_ = false;  // text_ does not begin where the stream did
   bool finished_ = false;
+  std::vector<int> give_ups_;  // by expression: searches that took too many steps
 };
 
 }  // namespace hayate::text
