@@ -201,8 +201,11 @@ void Service::RefuseRoute(const http::Request& request, http::ResponseWriter& wr
     return;
   }
   const http::Header allow{"Allow", allowed};
-  writer.Send({.status = 405, .content_type = "application/json", .headers = {&allow, 1}},
-              ErrorBody(405, fmt::format("{} takes {}", request.path, allowed)));
+  const Status refusal = Error(ErrorCode::kInvalidArgument, "{} takes {}", request.path, allowed);
+  const ErrorShape shape = ErrorShapeOf(request.path);
+  writer.Send(
+      {.status = 405, .content_type = "application/json", .headers = {&allow, 1}},
+      shape == ErrorShape::kOpenAi ? ErrorBody(405, refusal.message()) : ErrorBody(refusal, shape));
 }
 
 bool Service::KnowsModel(std::string_view name) const {
