@@ -65,7 +65,8 @@ void Documents(std::string_view text) {
   WorkerFacts facts;
   ReadServerInfo(text, facts);
   ReadModelList(text, facts);
-  (void)ReadLoads(text, 1);
+  (void)ReadLoads(text, -1, 1);
+  (void)ReadLoads(text, 1, 1);
   const KubeOptions options;
   KubeStore store(options, WorkerRole::kRegular);
   (void)store.ApplyList(text);
