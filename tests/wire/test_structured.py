@@ -2,13 +2,14 @@
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import jsonschema
 import openai
 import pytest
 from random_schemas import random_schema
-from wire_checks import GREEDY, chat, complete_text, generate, user
+from wire_checks import GREEDY, chat, complete_text, generate, tokenize, user
 
 PROSE = user("Answer in prose, no JSON. Tell me a story.")
 PERSON = {
@@ -215,24 +216,29 @@ def test_the_official_client_parses_structured_output(client: openai.OpenAI):
     jsonschema.validate(json.loads(answer.choices[0].message.content), PERSON)
 
 
-def test_random_schemas_are_satisfied_by_every_finished_answer(http: httpx.Client):
-    finished = 0
-    for seed in range(100):
+def test_every_random_schema_has_an_answer_and_each_satisfies_its_schema(http: httpx.Client):
+    """Answers that wander (a number that never ends) are asked for again, with a push towards an end."""
+    closers = ["!", "@", ".", '"', ",", "}", "]"]
+    push = {str(tokenize(http, closer)[0]): 12 for closer in closers}
+    unfinished = list(range(100))
+
+    def finishes(seed: int, attempt: int) -> bool:
         schema = random_schema(seed)
-        answer = generate(
-            http,
-            "An example: ",
-            sampling_params={
-                "json_schema": json.dumps(schema),
-                "temperature": 1.1,
-                "sampling_seed": seed,
-                "max_new_tokens": 256,
-            },
-        )
+        sampling = {
+            "json_schema": json.dumps(schema),
+            "temperature": 1.1 if attempt % 2 == 0 else 10.0,
+            "sampling_seed": 1000 * attempt + seed,
+            "max_new_tokens": 256,
+            "logit_bias": push if attempt > 0 else {},
+        }
+        answer = generate(http, "An example: ", sampling_params=sampling)
         if answer["meta_info"]["finish_reason"]["type"] != "stop":
-            continue
-        finished += 1
-        jsonschema.validate(
-            json.loads(answer["text"]), schema, cls=jsonschema.Draft202012Validator
-        )
-    assert finished >= 70
+            return False
+        jsonschema.validate(json.loads(answer["text"]), schema, cls=jsonschema.Draft202012Validator)
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        for attempt in range(12):
+            ended = pool.map(lambda seed, attempt=attempt: finishes(seed, attempt), unfinished)
+            unfinished = [seed for seed, done in zip(unfinished, list(ended), strict=True) if not done]
+    assert not unfinished
