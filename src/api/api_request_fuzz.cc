@@ -1,18 +1,22 @@
-// Any body through the request parsers and the preparation of prompts: it is refused with a
-// message that names something, or gives token ids of the vocabulary that fit the context. The
-// first byte picks the parser.
+// Any body through the request parsers, the reader of key files and the preparation of prompts: it
+// is refused with a message that names something, or gives token ids of the vocabulary that fit the
+// context. The first byte picks the parser.
 
 #include <cstdint>
 #include <string_view>
 
+#include "api/access_control.h"
+#include "api/embedding_parse.h"
 #include "api/error_table.h"
 #include "api/field_reader.h"
 #include "api/messages_parse.h"
 #include "api/native_parse.h"
+#include "api/ollama_parse.h"
 #include "api/openai_parse.h"
 #include "api/prepare.h"
 #include "api/responses_items.h"
 #include "api/responses_parse.h"
+#include "api/score_parse.h"
 #include "api/testing/byte_model.h"
 #include "base/check.h"
 
@@ -29,7 +33,7 @@ Result<std::vector<std::string>> EarlierItems(std::string_view) {
 
 Result<GenerationSpec> Parse(uint8_t dialect, simdjson::dom::object body, const ServedModel& model,
                              std::vector<std::string>& unknown) {
-  switch (dialect % 6) {
+  switch (dialect % 11) {
     case 0:
       return ParseChatRequest(body, model, unknown);
     case 1:
@@ -40,6 +44,16 @@ Result<GenerationSpec> Parse(uint8_t dialect, simdjson::dom::object body, const 
       return ParseResponsesRequest(body, model, FindConversation(EarlierItems), unknown);
     case 4:
       return ParseMessagesRequest(body, model, MessagesUse::kGenerate, unknown);
+    case 5:
+      return ParseOllamaChat(body, model, unknown);
+    case 6:
+      return ParseOllamaGenerate(body, model, unknown);
+    case 7:
+      return ParseScoreRequest(body, model, unknown);
+    case 8:
+      return ParseRerankRequest(body, model, unknown);
+    case 9:
+      return ParseEmbeddingRequest(body, model, unknown);
     default:
       return ParseMessagesRequest(body, model, MessagesUse::kCount, unknown);
   }
@@ -83,7 +97,12 @@ void CheckError(const Status& status) {
 }
 
 void Run(uint8_t dialect, std::string_view text) {
-  static const ServedModel model = testing::ByteModel();
+  static const ServedModel model = [] {
+    ServedModel bytes = testing::ByteModel();
+    bytes.embedding_size = 8;
+    return bytes;
+  }();
+  if (const auto keys = ParseKeyFile(text); !keys.ok()) CheckError(keys.status());
   simdjson::dom::parser parser;
   const auto body = ParseBody(parser, text);
   if (!body.ok()) return CheckError(body.status());

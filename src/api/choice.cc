@@ -31,6 +31,8 @@ ChoiceDelta Choice::Push(TokenEvent& event) {
     logprob.top.resize(std::min(logprob.top.size(), spec_.NumPromptTop()));
     prompt_logprobs_.push_back(std::move(logprob));
   }
+  if (hidden_.size() < event.hidden.size()) hidden_.resize(event.hidden.size(), 0.0f);
+  for (size_t i = 0; i < event.hidden.size(); ++i) hidden_[i] += event.hidden[i];
   for (size_t i = 0; i < event.tokens.size() && !ended_; ++i) {
     const TokenId token = event.tokens[i];
     ++completion_tokens_;

@@ -66,6 +66,8 @@ class Choice {
   };
   const DraftCounts& draft_counts() const { return draft_counts_; }
   std::vector<TokenLogprob>& prompt_logprobs() { return prompt_logprobs_; }
+  // [H], the sum that LogprobParams::hidden asks for.
+  const std::vector<float>& hidden() const { return hidden_; }
   // Of the generated tokens; 0 unless the engine was asked for scores.
   double cumulative_logprob() const { return cumulative_logprob_; }
 
@@ -108,6 +110,7 @@ class Choice {
   bool ended_ = false;
   std::deque<PendingLogprob> pending_;
   std::vector<TokenLogprob> prompt_logprobs_;
+  std::vector<float> hidden_;
 };
 
 }  // namespace hayate::api

@@ -109,6 +109,14 @@ std::string ErrorBody(const Status& status, ErrorShape shape) {
   if (shape == ErrorShape::kAnthropic) {
     return RenderAnthropic(status.message(), AnthropicType(KindOf(status.code()).http_status));
   }
+  if (shape == ErrorShape::kOllama) {
+    std::string out;
+    JsonWriter json(out);
+    json.BeginObject();
+    json.Field("error", status.message());
+    json.EndObject();
+    return out;
+  }
   std::string_view code = ErrorCodeName(status.code());
   if (status.code() == ErrorCode::kContextTooLong) code = "context_length_exceeded";
   if (status.code() == ErrorCode::kNotFound && status.param() == "model") code = "model_not_found";
@@ -124,7 +132,8 @@ std::string ErrorBody(int http_status, std::string_view message) {
 }
 
 ErrorShape ErrorShapeOf(std::string_view path) {
-  return path.starts_with("/v1/messages") ? ErrorShape::kAnthropic : ErrorShape::kOpenAi;
+  if (path.starts_with("/v1/messages")) return ErrorShape::kAnthropic;
+  return path.starts_with("/api/") ? ErrorShape::kOllama : ErrorShape::kOpenAi;
 }
 
 }  // namespace hayate::api

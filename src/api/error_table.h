@@ -20,7 +20,8 @@ const ErrorKind& KindOf(ErrorCode code);
 
 // kOpenAi     {"error":{"message","type","param","code"}}
 // kAnthropic  {"type":"error","error":{"type","message"}}
-enum class ErrorShape : uint8_t { kOpenAi, kAnthropic };
+// kOllama     {"error":"…"}
+enum class ErrorShape : uint8_t { kOpenAi, kAnthropic, kOllama };
 
 std::string ErrorBody(const Status& status, ErrorShape shape = ErrorShape::kOpenAi);
 // The same for an error that has no Status: a refusal by the HTTP layer.

@@ -5,6 +5,8 @@
 
 namespace hayate::api {
 
+std::string_view Formatter::stream_type() const { return http::kSseContentType; }
+
 void Formatter::Fail(const Status& status, std::string& out) {
   http::AppendSseEvent(out, ErrorBody(status));
   out += http::kSseDone;

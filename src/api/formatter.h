@@ -43,6 +43,8 @@ class Formatter {
  public:
   virtual ~Formatter() = default;
 
+  // The content type of a stream.
+  virtual std::string_view stream_type() const;
   // Streaming. Each appends whole events to `out`; nothing when there is nothing to say.
   virtual void Open(const ChoiceView& view, std::string& out) = 0;
   virtual void Delta(const ChoiceView& view, const ChoiceDelta& delta, const Usage& usage,
@@ -64,5 +66,8 @@ std::unique_ptr<Formatter> MakeGenerateFormatter(const AnswerHead& head);
 // `store` keeps the response once it is over; null: nobody does.
 std::unique_ptr<Formatter> MakeResponsesFormatter(const AnswerHead& head, ResponseStore* store);
 std::unique_ptr<Formatter> MakeMessagesFormatter(const AnswerHead& head);
+std::unique_ptr<Formatter> MakeOllamaFormatter(const AnswerHead& head);
+std::unique_ptr<Formatter> MakeScoreFormatter(const AnswerHead& head);
+std::unique_ptr<Formatter> MakeEmbeddingFormatter(const AnswerHead& head);
 
 }  // namespace hayate::api

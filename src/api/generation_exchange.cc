@@ -22,9 +22,23 @@ std::unique_ptr<Formatter> MakeFormatter(const AnswerHead& head, ResponseStore* 
       return MakeResponsesFormatter(head, responses);
     case Dialect::kMessages:
       return MakeMessagesFormatter(head);
+    case Dialect::kOllamaChat:
+    case Dialect::kOllamaGenerate:
+      return MakeOllamaFormatter(head);
+    case Dialect::kScore:
+    case Dialect::kRerank:
+      return MakeScoreFormatter(head);
+    case Dialect::kEmbedding:
+      return MakeEmbeddingFormatter(head);
   }
   CHECK(false) << "unknown Dialect";
   return {};
+}
+
+ErrorShape ShapeOf(Dialect dialect) {
+  if (dialect == Dialect::kMessages) return ErrorShape::kAnthropic;
+  const bool ollama = dialect == Dialect::kOllamaChat || dialect == Dialect::kOllamaGenerate;
+  return ollama ? ErrorShape::kOllama : ErrorShape::kOpenAi;
 }
 
 }  // namespace
@@ -119,9 +133,7 @@ void GenerationExchange::Fail(const Status& status) {
     writer_.Write(out_);
     writer_.End();
   } else if (!dismissed) {
-    SendError(
-        writer_, status,
-        parts_.spec->dialect == Dialect::kMessages ? ErrorShape::kAnthropic : ErrorShape::kOpenAi);
+    SendError(writer_, status, ShapeOf(parts_.spec->dialect));
   }
   out_.clear();
   over_ = true;
@@ -162,7 +174,7 @@ void GenerationExchange::OnEvent(size_t index, TokenEvent& event) {
   } else {
     if (!streaming_) {
       streaming_ = true;
-      writer_.BeginStream({.content_type = http::kSseContentType});
+      writer_.BeginStream({.content_type = formatter_->stream_type()});
       for (size_t i = 0; i < choices_.size(); ++i) formatter_->Open(View(i), out_);
     }
     formatter_->Delta(View(index), delta, CountUsage(), out_);

@@ -22,7 +22,19 @@
 
 namespace hayate::api {
 
-enum class Dialect : uint8_t { kChat, kCompletion, kGenerate, kResponses, kMessages };
+enum class Dialect : uint8_t {
+  kChat,
+  kCompletion,
+  kGenerate,
+  kResponses,
+  kMessages,
+  kOllamaChat,
+  kOllamaGenerate,
+  // One token is drawn and not read: what counts are scores or hidden states at the prompt's end.
+  kScore,
+  kRerank,
+  kEmbedding,
+};
 
 // A text, token ids, or a conversation for the chat template.
 using PromptSource = std::variant<std::string, std::vector<TokenId>, text::ChatInput>;
@@ -35,6 +47,20 @@ struct ResponseFields {
   bool store = true;
   bool background = false;
   uint64_t owner = 0;  // whose key came with it: others do not see the response
+};
+
+// Of /v1/score and /v1/rerank: what becomes of the log-probabilities of logprobs.token_ids.
+struct Scoring {
+  bool softmax = false;                // among those tokens; else probabilities among all
+  std::vector<std::string> documents;  // of a ranking; its first token says yes
+  std::optional<int64_t> top_n;
+  bool return_documents = true;
+};
+
+// Of /v1/embeddings.
+struct EmbeddingFields {
+  bool base64 = false;
+  std::optional<int64_t> dimensions;  // the first so many; absent: all
 };
 
 struct GenerationSpec {
@@ -73,9 +99,11 @@ struct GenerationSpec {
   bool return_text_in_logprobs = false;
 
   bool stream = false;
-  bool include_usage = false;     // a last event with the counts
-  bool continuous_usage = false;  // counts in every event
-  std::string model;              // as the client wrote it
+  bool include_usage = false;                // a last event with the counts
+  bool continuous_usage = false;             // counts in every event
+  std::string model;                         // as the client wrote it
+  std::optional<Scoring> scoring;            // with kScore and kRerank
+  std::optional<EmbeddingFields> embedding;  // with kEmbedding
   // A turn of a session: one prompt, one choice, after the tokens that the session holds.
   std::optional<SessionTurn> session;
   std::vector<TokenId> session_prefix;

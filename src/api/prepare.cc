@@ -11,14 +11,30 @@ namespace {
 
 // What the dialect calls the field that held the prompt.
 std::string FieldOf(const PromptSource& source, Dialect dialect) {
-  if (dialect == Dialect::kChat || dialect == Dialect::kMessages) return "messages";
-  if (dialect == Dialect::kResponses) return "input";
-  if (dialect == Dialect::kCompletion) return "prompt";
+  switch (dialect) {
+    case Dialect::kChat:
+    case Dialect::kMessages:
+    case Dialect::kOllamaChat:
+      return "messages";
+    case Dialect::kResponses:
+    case Dialect::kEmbedding:
+      return "input";
+    case Dialect::kCompletion:
+    case Dialect::kOllamaGenerate:
+      return "prompt";
+    case Dialect::kScore:
+      return "items";
+    case Dialect::kRerank:
+      return "documents";
+    case Dialect::kGenerate:
+      break;
+  }
   return std::holds_alternative<std::string>(source) ? "text" : "input_ids";
 }
 
 // Megabytes that cannot fit are not tokenised to find out.
 Status CheckCanFit(std::string_view text, const ServedModel& model) {
+  if (model.truncates_prompts) return OkStatus();
   const size_t least = model.tokenizer->MinIds(text);
   if (least <= static_cast<size_t>(model.max_context)) return OkStatus();
   return Error(ErrorCode::kContextTooLong,
@@ -62,6 +78,25 @@ void PrependSession(const GenerationSpec& spec, const ServedModel& model,
   ids.insert(ids.begin(), prefix.begin(), prefix.end());
 }
 
+// Holds a prompt against the operator's bounds. Where prompts are cut, their beginning stays, and
+// what is wanted of the answer fits behind it, up to half of the context.
+Status BoundPrompt(std::optional<int64_t> wanted, const std::string& field,
+                   const ServedModel& model, std::vector<TokenId>& ids) {
+  const auto length = static_cast<int64_t>(ids.size());
+  const int64_t answer =
+      std::clamp<int64_t>(wanted.value_or(1), 1, std::max(model.max_context / 2, 1));
+  const int64_t room = model.max_context - answer;
+  const int64_t most = model.max_prompt > 0 ? std::min<int64_t>(model.max_prompt, room) : room;
+  if (model.truncates_prompts && length > most) {
+    ids.resize(static_cast<size_t>(most));
+    return OkStatus();
+  }
+  if (model.max_prompt == 0 || length <= model.max_prompt) return OkStatus();
+  return Error(ErrorCode::kContextTooLong, "the prompt has {} tokens, this server takes {}", length,
+               model.max_prompt)
+      .WithParam(field);
+}
+
 }  // namespace
 
 Result<std::vector<TokenId>> EncodeConversation(const text::ChatInput& input,
@@ -82,9 +117,10 @@ Result<PreparedGeneration> Prepare(const GenerationSpec& spec, const ServedModel
     ASSIGN_OR_RETURN(PreparedPrompt prompt, std::move(encoded));
     if (spec.session) PrependSession(spec, model, prompt.ids);
     if (prompt.ids.empty()) return InvalidField(field, "holds no token");
+    const std::optional<int64_t> wanted = spec.OfPrompt(prepared.prompts.size()).max_new_tokens;
+    RETURN_IF_ERROR(BoundPrompt(wanted, field, model, prompt.ids));
     const auto length = static_cast<int64_t>(prompt.ids.size());
     const int64_t room = model.max_context - length;
-    const std::optional<int64_t> wanted = spec.OfPrompt(prepared.prompts.size()).max_new_tokens;
     const bool scores_only = wanted == 0;
     if (room < (scores_only ? 0 : 1)) {
       return Error(ErrorCode::kContextTooLong,
@@ -92,7 +128,8 @@ Result<PreparedGeneration> Prepare(const GenerationSpec& spec, const ServedModel
                    model.max_context)
           .WithParam(field);
     }
-    prompt.max_new_tokens = static_cast<int32_t>(std::min(wanted.value_or(room), room));
+    const int64_t most = model.max_output > 0 ? std::min<int64_t>(room, model.max_output) : room;
+    prompt.max_new_tokens = static_cast<int32_t>(std::min(wanted.value_or(most), most));
     prepared.prompts.push_back(std::move(prompt));
   }
   // Only a chat has thinking, and a chat is one prompt.

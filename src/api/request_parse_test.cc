@@ -203,6 +203,27 @@ TEST_F(RequestParse, PreparedPromptsKeepTheAnswerInsideTheContext) {
   EXPECT_EQ(Prepare(*empty, model_).status().param(), "text");
 }
 
+TEST_F(RequestParse, TheOperatorBoundsPromptsAndAnswers) {
+  model_.max_prompt = 10;
+  model_.max_output = 5;
+  const auto fits = Prepare(*Generate(R"({"text":"0123456789"})"), model_);
+  EXPECT_EQ(fits->prompts[0].max_new_tokens, 5);
+  const auto refused = Prepare(*Generate(R"({"text":"0123456789a"})"), model_);
+  EXPECT_EQ(refused.status().code(), ErrorCode::kContextTooLong);
+  EXPECT_EQ(refused.status().param(), "text");
+  model_.truncates_prompts = true;
+  EXPECT_EQ(Prepare(*Generate(R"({"text":"0123456789a"})"), model_)->prompts[0].ids.size(), 10u);
+  model_.max_prompt = model_.max_output = 0;
+  const std::string text(5000, 'x');
+  const auto cut = Prepare(
+      *Generate(R"({"text":")" + text + R"(","sampling_params":{"max_new_tokens":50}})"), model_);
+  EXPECT_EQ(cut->prompts[0].ids.size(), static_cast<size_t>(testing::kMaxContext - 50));
+  EXPECT_EQ(cut->prompts[0].max_new_tokens, 50);
+  const auto long_answer = Prepare(
+      *Generate(R"({"text":")" + text + R"(","sampling_params":{"max_new_tokens":5000}})"), model_);
+  EXPECT_EQ(long_answer->prompts[0].ids.size(), static_cast<size_t>(testing::kMaxContext / 2));
+}
+
 TEST_F(RequestParse, AMessageWithoutContentRendersAsAnEmptyOne) {
   const auto null = Chat(R"({"messages":[{"role":"assistant","content":null}]})");
   const auto empty = Chat(R"({"messages":[{"role":"assistant","content":""}]})");

@@ -30,8 +30,13 @@ struct ServedModel {
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::shared_ptr<const text::ChatTemplate> chat_template;
   std::vector<TokenId> eos_ids;
-  int32_t max_context = 0;  // prompt and answer, tokens
-  int32_t vocab_size = 0;   // rows of the logits
+  int32_t max_context = 0;     // prompt and answer, tokens
+  int32_t vocab_size = 0;      // rows of the logits
+  int32_t embedding_size = 0;  // H; 0: it gives no hidden states
+  // The operator's bounds, tokens; 0: the context alone.
+  int32_t max_prompt = 0;
+  int32_t max_output = 0;
+  bool truncates_prompts = false;  // one that leaves no room for the answer is cut, not refused
   SamplingDefaults defaults;
   // How the model writes thinking and calls; null: it has no such habit.
   const text::ReasoningDialect* reasoning = nullptr;

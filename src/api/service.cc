@@ -47,6 +47,15 @@ std::string_view IdPrefix(Dialect dialect) {
       return "resp_";
     case Dialect::kMessages:
       return "msg_";
+    case Dialect::kScore:
+      return "score-";
+    case Dialect::kRerank:
+      return "rerank-";
+    case Dialect::kEmbedding:
+      return "embd-";
+    case Dialect::kOllamaChat:
+    case Dialect::kOllamaGenerate:
+      return "ollama-";
   }
   return "";
 }
@@ -86,6 +95,7 @@ Service::Service(ServiceOptions options, Parts parts)
       access_(std::move(parts.access)),
       read_weights_(std::move(parts.read_weights)),
       log_(std::move(parts.log), registry_),
+      grammar_metrics_(registry_),
       responses_({}),
       openapi_(RenderOpenApi()),
       sessions_({}, *parts.clock, tables_.front()->MakeSeed()),
@@ -124,6 +134,16 @@ const std::vector<Service::RouteEntry>& Service::Routes() {
       {"POST", "/v1/tokenize", &Service::Tokenize},
       {"POST", "/detokenize", &Service::Detokenize},
       {"POST", "/v1/detokenize", &Service::Detokenize},
+      {"POST", "/v1/embeddings", &Service::Embeddings},
+      {"POST", "/v1/score", &Service::Score},
+      {"POST", "/v1/rerank", &Service::Rerank},
+      {"POST", "/parse_function_call", &Service::ParseFunctionCall},
+      {"POST", "/separate_reasoning", &Service::SeparateReasoning},
+      {"POST", "/api/chat", &Service::OllamaChat},
+      {"POST", "/api/generate", &Service::OllamaGenerate},
+      {"GET", "/api/tags", &Service::OllamaTags},
+      {"POST", "/api/show", &Service::OllamaShow},
+      {"GET", "/api/version", &Service::OllamaVersion},
       {"POST", "/open_session", &Service::OpenSession},
       {"GET", "/open_session", &Service::OpenSession},
       {"POST", "/close_session", &Service::CloseSession},
@@ -384,11 +404,23 @@ void Service::PrepareExchange(const GenerationSpec& spec, uint64_t key, Exchange
   // The compiler has threads of its own: the text pool does not wait for it.
   const grammar::GrammarSource source = *prepared->grammar_source;
   auto shared = std::make_shared<PreparedGeneration>(*std::move(prepared));
-  model_.grammars->Compile(source, [shared, key, &table](auto compiled) {
+  grammar_metrics_.total.Increment();
+  grammar_metrics_.queued.Add(1);
+  const int64_t begin_ns = SteadyClock().NowNs();
+  model_.grammars->Compile(source, [this, shared, key, begin_ns, &table](auto compiled) {
+    CountGrammar(compiled.status(), SteadyClock().NowNs() - begin_ns);
     if (!compiled.ok()) return table.PushPrepared(key, compiled.status());
     shared->grammar = *std::move(compiled);
     table.PushPrepared(key, std::move(*shared));
   });
+}
+
+void Service::CountGrammar(const Status& status, int64_t took_ns) {
+  constexpr double kSecondsPerNs = 1e-9;
+  grammar_metrics_.queued.Add(-1);
+  grammar_metrics_.seconds.Observe(static_cast<double>(took_ns) * kSecondsPerNs);
+  if (!status.ok()) grammar_metrics_.aborted.Increment();
+  if (status.code() == ErrorCode::kDeadlineExceeded) grammar_metrics_.timeouts.Increment();
 }
 
 }  // namespace hayate::api

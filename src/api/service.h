@@ -13,6 +13,7 @@
 #include "api/access_control.h"
 #include "api/cross_origin.h"
 #include "api/exchange_table.h"
+#include "api/grammar_metrics.h"
 #include "api/live_requests.h"
 #include "api/request_log.h"
 #include "api/response_store.h"
@@ -93,12 +94,23 @@ class Service {
   void Generate(http::Request& request, http::ResponseWriter writer);
   void Responses(http::Request& request, http::ResponseWriter writer);
   void Messages(http::Request& request, http::ResponseWriter writer);
+  void OllamaChat(http::Request& request, http::ResponseWriter writer);
+  void OllamaGenerate(http::Request& request, http::ResponseWriter writer);
+  void OllamaTags(http::Request& request, http::ResponseWriter writer);
+  void OllamaShow(http::Request& request, http::ResponseWriter writer);
+  void OllamaVersion(http::Request& request, http::ResponseWriter writer);
+  void Score(http::Request& request, http::ResponseWriter writer);
+  void Rerank(http::Request& request, http::ResponseWriter writer);
+  void Embeddings(http::Request& request, http::ResponseWriter writer);
+  void ParseFunctionCall(http::Request& request, http::ResponseWriter writer);
+  void SeparateReasoning(http::Request& request, http::ResponseWriter writer);
   void HealthGenerate(http::Request& request, http::ResponseWriter writer);
   // Runs `work` on the text pool and answers with what it gives.
   void AnswerFromTextPool(http::Request& request, http::ResponseWriter writer,
                           std::string_view content_type, std::function<Result<std::string>()> work);
   // Text pool: prompts and grammar, handed to the exchange when both are there.
   void PrepareExchange(const GenerationSpec& spec, uint64_t key, ExchangeTable& table);
+  void CountGrammar(const Status& status, int64_t took_ns);
   // What can be said of a request before any work; OK when it may go on.
   Status CheckStart(const GenerationSpec& spec) const;
   // Registers an answer that is made in the background; false when there was no room for it.
@@ -144,6 +156,7 @@ class Service {
   std::unique_ptr<AccessControl> access_;
   std::function<Result<std::string>(const std::string&, int64_t)> read_weights_;
   RequestLog log_;
+  GrammarMetrics grammar_metrics_;
   LiveRequests live_;
   ResponseStore responses_;
   const std::string openapi_;  // the document

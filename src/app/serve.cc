@@ -91,9 +91,13 @@ Result<api::ServedModel> MakeServedModel(const ServeOptions& options, const Engi
   model.eos_ids.assign(stack.facts().eos_ids.begin(), stack.facts().eos_ids.end());
   model.max_context = stack.max_context();
   model.vocab_size = stack.facts().vocab_size;
+  if (stack.executor().gives_hidden()) model.embedding_size = stack.facts().hidden_size;
   if (options.sampling_defaults == "model") {
     model.defaults = ReadSamplingDefaults(stack.checkpoint().generation_config());
   }
+  model.max_prompt = options.max_prompt_tokens;
+  model.max_output = options.max_output_tokens;
+  model.truncates_prompts = options.allow_auto_truncate;
   model.created = UnixSeconds();
   model.server_info_json = ServerInfo(options, stack);
   model.report_cached_tokens = options.enable_cache_report;

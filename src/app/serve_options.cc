@@ -40,6 +40,20 @@ void AddAccessFlags(CLI::App& command, ServeOptions& o) {
       .add_option("--trace-file", o.trace_file,
                   "spans of requests as OTLP JSON lines go there; -: the output")
       ->group(group);
+  command
+      .add_option("--max-prompt-tokens", o.max_prompt_tokens,
+                  "longest prompt; longer ones are refused (0: the context)")
+      ->check(CLI::Range(0, 1 << 30))
+      ->group(group);
+  command
+      .add_option("--max-output-tokens", o.max_output_tokens,
+                  "longest answer; it then ends by length (0: the context)")
+      ->check(CLI::Range(0, 1 << 30))
+      ->group(group);
+  command
+      .add_flag("--allow-auto-truncate", o.allow_auto_truncate,
+                "cut prompts that are too long instead of refusing them")
+      ->group(group);
   command.add_option("--max-payload-size", o.max_payload_size, "bytes of a body; then 413")
       ->check(CLI::Range(int64_t{1} << 10, int64_t{1} << 30))
       ->capture_default_str()

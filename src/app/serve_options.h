@@ -28,6 +28,9 @@ struct ServeOptions {
   std::string access_log;
   std::string trace_file;
   int64_t max_payload_size = 64 << 20;
+  int32_t max_prompt_tokens = 0;
+  int32_t max_output_tokens = 0;
+  bool allow_auto_truncate = false;
   std::string log_level = "info";
   bool enable_metrics = false;
   bool enable_cache_report = false;

@@ -13,8 +13,7 @@ constexpr Advice kAdvice[] = {
     // Done always, or chosen by itself.
     {"enable-mixed-chunk", "always mixes prefill into decode steps: leave it out"},
     {"disable-overlap-schedule", "always prepares a step ahead: leave it out"},
-    {"enable-deterministic-inference",
-     "answers alike in any batch on the CPU always, and has no such mode on CUDA"},
+    {"enable-deterministic-inference", "has it as --deterministic, and on the CPU always"},
     {"random-seed", "takes a seed in each request"},
     {"sleep-on-idle", "always sleeps when idle: leave it out"},
     {"skip-server-warmup", "needs no warm-up request: leave it out"},
