@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "models/deepseek_draft.h"
 #include "models/detail/deepseek_v3_config.h"
+#include "models/standalone_draft.h"
 
 namespace hayate::models {
 namespace {
@@ -26,6 +27,8 @@ Result<std::unique_ptr<DraftModel>> LoadKind(const weights::Checkpoint& checkpoi
       return LoadNextN(checkpoint, options, target);
     case DraftKind::kDspark:
       return LoadDeepseekDspark(checkpoint, options, target);
+    case DraftKind::kStandalone:
+      return LoadStandaloneDraft(checkpoint, options, target);
     default:
       return Error(ErrorCode::kUnsupported, "no drafter of this kind");
   }

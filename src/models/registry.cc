@@ -32,11 +32,28 @@ Status CheckCacheType(const LoadOptions& options) {
   return OkStatus();
 }
 
-// An error says which checkpoint it is about.
-Result<std::unique_ptr<Model>> Named(const weights::Checkpoint& checkpoint,
-                                     Result<std::unique_ptr<Model>> model) {
-  if (!model.ok()) return model.status().Under(checkpoint.path().string());
-  return model;
+Result<std::unique_ptr<Model>> LoadFamily(const weights::Checkpoint& checkpoint,
+                                          const LoadOptions& options) {
+  if (IsDeepseekV3(checkpoint.architecture())) {
+    ASSIGN_OR_RETURN(const DeepseekV3Config config, ReadDeepseekV3Config(checkpoint));
+    return LoadDeepseekV3(checkpoint, config, options);
+  }
+  if (checkpoint.architecture() == "DeepseekV4ForCausalLM") {
+    return LoadDeepseekV4(checkpoint, options);
+  }
+  if (checkpoint.architecture() == "DeepseekV41ForCausalLM") {
+    return LoadDeepseekV41(checkpoint, options);
+  }
+  ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(checkpoint));
+  RETURN_IF_ERROR(CheckCacheType(options));
+  return LoadDenseModel(checkpoint, config, options);
+}
+
+Status CheckDrafts(const Model& model, const LoadOptions& options) {
+  if (options.max_drafts <= model.max_drafts()) return OkStatus();
+  return Error(ErrorCode::kUnsupported,
+               "speculative decoding with {} draft tokens; {} can take back {}", options.max_drafts,
+               model.facts().architecture, model.max_drafts());
 }
 
 }  // namespace
@@ -44,19 +61,11 @@ Result<std::unique_ptr<Model>> Named(const weights::Checkpoint& checkpoint,
 Result<std::unique_ptr<Model>> LoadModel(const weights::Checkpoint& checkpoint,
                                          const LoadOptions& options) {
   RETURN_IF_ERROR(CheckPages(options));
-  if (IsDeepseekV3(checkpoint.architecture())) {
-    ASSIGN_OR_RETURN(const DeepseekV3Config config, ReadDeepseekV3Config(checkpoint));
-    return Named(checkpoint, LoadDeepseekV3(checkpoint, config, options));
-  }
-  if (checkpoint.architecture() == "DeepseekV4ForCausalLM") {
-    return Named(checkpoint, LoadDeepseekV4(checkpoint, options));
-  }
-  if (checkpoint.architecture() == "DeepseekV41ForCausalLM") {
-    return Named(checkpoint, LoadDeepseekV41(checkpoint, options));
-  }
-  ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(checkpoint));
-  RETURN_IF_ERROR(CheckCacheType(options));
-  return Named(checkpoint, LoadDenseModel(checkpoint, config, options));
+  Result<std::unique_ptr<Model>> model = LoadFamily(checkpoint, options);
+  // An error says which checkpoint it is about.
+  if (!model.ok()) return model.status().Under(checkpoint.path().string());
+  RETURN_IF_ERROR(CheckDrafts(**model, options));
+  return model;
 }
 
 }  // namespace hayate::models
