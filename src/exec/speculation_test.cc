@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "exec/local_executor.h"
-#include "kv/kv_cache.h"
+#include "kv/kv_caches.h"
 #include "sched/scheduler.h"
 
 namespace hayate::exec {
@@ -47,7 +47,7 @@ class Server {
       : options_(options),
         checkpoint_(weights::Checkpoint::Open(options.checkpoint).value()),
         executor_(LocalExecutor::Create(checkpoint_, MakeOptions(options)).value()),
-        cache_(kv::KvCache::Create(
+        cache_(kv::KvCaches::Create(
                    {.layout = executor_->cache_layout(), .num_pages = executor_->pool_pages()})
                    .value()),
         scheduler_({.max_running = kMaxRunning,
@@ -148,7 +148,7 @@ class Server {
   VirtualClock clock_;
   Rng rng_{3};
   std::unique_ptr<LocalExecutor> executor_;
-  std::unique_ptr<kv::KvCache> cache_;
+  std::unique_ptr<kv::KvCaches> cache_;
   sched::Scheduler scheduler_;
   Answers answers_;
   std::map<RequestId, std::vector<TokenId>> proposed_;
