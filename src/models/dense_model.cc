@@ -248,6 +248,12 @@ class DenseModel final : public Model {
   // hidden += Σ_ranks part; normed = norm(hidden).
   void AddSum(const ForwardContext& context, const Buffer& norm, const NormedRows& normed,
               Rows& rows) {
+    const comm::SumNormArgs whole = {.residual = rows.hidden,
+                                     .part = rows.part,
+                                     .out = normed.values,
+                                     .weight = Floats(norm),
+                                     .eps = config_.norm_eps};
+    if (!normed.fp8.wanted() && context.group->AllReduceAddNorm(context.stream, whole)) return;
     context.group->AllReduce(context.stream, rows.part);
     ops::AddRmsNorm(context.stream, {.residual = rows.hidden,
                                      .x = rows.part,
