@@ -350,9 +350,9 @@ void Service::StartGeneration(GenerationSpec parsed, const std::vector<std::stri
   }
   const int index = request.thread.index();
   ExchangeTable& table = *tables_[static_cast<size_t>(index)];
-  std::string id = parsed.request_ids.size() == 1
-                       ? parsed.request_ids.front()
-                       : std::string(IdPrefix(parsed.dialect)) + table.MakeId();
+  const std::string id = parsed.request_ids.size() == 1
+                             ? parsed.request_ids.front()
+                             : std::string(IdPrefix(parsed.dialect)) + table.MakeId();
   if (parsed.session) {
     auto prefix = sessions_.Begin(*parsed.session, id);
     if (!prefix.ok()) return SendError(writer, prefix.status(), ErrorShapeOf(request.path));
@@ -367,9 +367,11 @@ void Service::StartGeneration(GenerationSpec parsed, const std::vector<std::stri
                                 .model = &model_,
                                 .client = &client_,
                                 .live = &live_,
+                                .responses = &responses_,
                                 .outbox = index,
+                                .created = created,
                                 .call_seed = table.MakeSeed()},
-      std::move(id), std::move(writer)));
+      id, std::move(writer)));
   const bool background = spec->response && spec->response->background;
   if (background && !StartBackground(*spec, id, created, key, table)) return;
   const bool queued =
