@@ -3,6 +3,7 @@
 // class of guesses (how long a match they came from, or which draft of the row they were).
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace hayate::spec {
