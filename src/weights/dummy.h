@@ -26,9 +26,9 @@ struct DummyTensor {
 
 // Fills `out` with values of mean 0 and standard deviation 1/√K, K the row length, so activations
 // keep their size through the layers. Plain floats are near normal (a sum of uniform bytes); block
-// types get uniform codes under constant scales; integers small values, I32 and I64 (ids) none below
-// 0. A vector with "norm" in its name and a float tensor whose name ends in "scale", "scales" or
-// "scale_inv" are all ones; U8 scales of MXFP4 are 2⁻⁷.
+// types get uniform codes under constant scales; integers small values, I32 and I64 (ids) none
+// below 0. A vector with "norm" in its name and a float tensor whose name ends in "scale", "scales"
+// or "scale_inv" are all ones; U8 scales of MXFP4 are 2⁻⁷.
 void FillDummy(TensorView out, std::string_view name, uint64_t seed);
 
 // Owns dummy tensors, each made when first asked for. Large ones are one piece of random values,
