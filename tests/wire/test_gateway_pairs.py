@@ -180,6 +180,11 @@ def test_a_failing_prefill_cancels_decode_and_its_mistakes_are_told(log: Path) -
     mode = {"status": 400}
 
     async def prefill_script(reply: Reply) -> None:
+        # Not before the other leg is there: a leg that is cancelled on its way is seen by nobody.
+        for _ in range(200):
+            if len(decode.requests) >= len(prefill.requests):
+                break
+            await asyncio.sleep(0.01)
         await reply.send(mode["status"], {"error": {"message": "600 tokens are over the limit of 512"}})
 
     async def decode_waits(reply: Reply) -> None:
