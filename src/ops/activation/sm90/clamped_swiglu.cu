@@ -6,7 +6,6 @@
 #include "base/align.h"
 #include "base/check.h"
 #include "ops/activation/sm90/glu.cuh"
-#include "ops/detail/sm90/dependent_launch.cuh"
 #include "ops/detail/sm90/eight.cuh"
 #include "ops/detail/sm90/launch.cuh"
 

@@ -6,7 +6,6 @@
 
 #include "base/align.h"
 #include "base/check.h"
-#include "ops/detail/sm90/dependent_launch.cuh"
 #include "ops/detail/sm90/launch.cuh"
 #include "ops/quantize/sm90/quantize_row.cuh"
 

@@ -2,7 +2,7 @@
 
 #include "ops/attention/sm90/decode_attention.h"
 #include "ops/attention/sm90/decode_kernel.cuh"
-#include "ops/detail/sm90/dependent_launch.cuh"
+#include "ops/detail/sm90/launch.cuh"
 
 namespace hayate::ops::sm90 {
 

@@ -8,7 +8,6 @@
 #include "ops/attention/sm90/launch.h"
 #include "ops/attention/sm90/numbers.cuh"
 #include "ops/attention/sm90/rows.cuh"
-#include "ops/detail/sm90/dependent_launch.cuh"
 #include "ops/detail/sm90/launch.cuh"
 #include "tensor/cuda/check.h"
 

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "tensor/cuda/dependent_launch.cuh"
+
 namespace hayate::ops::sm90 {
 
 // Registers per thread of the calling warpgroup, a multiple of 8. The kernel needs
@@ -51,17 +53,8 @@ __device__ __forceinline__ void ClusterSync() {
           : "memory");
 }
 
-// Programmatic dependent launch. A kernel launched with that attribute starts while the launches
-// before it still run. Until WaitForPriorLaunches it may touch only memory that no launch of the
-// stream writes (weights, its own parameters). It must always call it: the launch after it relies
-// on "this one finished" meaning "all before it finished". Without the attribute both are no-ops.
-__device__ __forceinline__ void WaitForPriorLaunches() {
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-// Lets the next launch begin once every block has said so or ended. Best called first of all: the
-// next launch waits for the end of this one whenever it began.
-__device__ __forceinline__ void AllowNextLaunch() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
+using hayate::cuda::AllowNextLaunch;
+using hayate::cuda::LaunchDependent;
+using hayate::cuda::WaitForPriorLaunches;
 
 }  // namespace hayate::ops::sm90

@@ -4,7 +4,6 @@
 
 #include "base/align.h"
 #include "base/check.h"
-#include "ops/detail/sm90/dependent_launch.cuh"
 #include "ops/detail/sm90/launch.cuh"
 
 namespace hayate::ops::sm90 {

@@ -4,7 +4,6 @@
 // Traffic: the scores five times, from the second-level cache.
 
 #include "base/check.h"
-#include "ops/detail/sm90/dependent_launch.cuh"
 #include "ops/detail/sm90/launch.cuh"
 #include "ops/indexer/sm90/indexer.h"
 

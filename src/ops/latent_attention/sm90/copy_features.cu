@@ -1,7 +1,6 @@
 // A block per head of a token.
 
 #include "base/check.h"
-#include "ops/detail/sm90/dependent_launch.cuh"
 #include "ops/detail/sm90/eight.cuh"
 #include "ops/detail/sm90/launch.cuh"
 #include "ops/latent_attention/sm90/latent_attention.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/align.h"
-#include "ops/detail/sm90/dependent_launch.cuh"
 #include "ops/detail/sm90/launch.cuh"
 #include "ops/moe/sm90/experts.h"
 

@@ -18,7 +18,6 @@
 #include "base/check.h"
 #include "ops/activation/sm90/glu.cuh"
 #include "ops/attention/sm90/mma.cuh"
-#include "ops/detail/sm90/dependent_launch.cuh"
 #include "ops/detail/sm90/eight.cuh"
 #include "ops/detail/sm90/launch.cuh"
 #include "ops/moe/sm90/pairs.cuh"

@@ -6,7 +6,6 @@
 
 #include <cuda_runtime.h>
 
-#include "ops/detail/sm90/dependent_launch.cuh"
 #include "ops/detail/sm90/eight.cuh"
 #include "ops/detail/sm90/launch.cuh"
 

@@ -7,7 +7,6 @@
 #include "ops/norm/sm90/rms_norm.h"
 
 #include "base/align.h"
-#include "ops/detail/sm90/dependent_launch.cuh"
 #include "ops/detail/sm90/eight.cuh"
 #include "ops/detail/sm90/launch.cuh"
 #include "ops/quantize/sm90/quantize_row.cuh"

@@ -4,7 +4,6 @@
 #include "ops/quantize/sm90/fp8_rows.h"
 
 #include "base/align.h"
-#include "ops/detail/sm90/dependent_launch.cuh"
 #include "ops/detail/sm90/launch.cuh"
 #include "ops/quantize/sm90/quantize_row.cuh"
 

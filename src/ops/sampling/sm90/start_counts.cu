@@ -1,6 +1,5 @@
 // Counts of the slots that begin: a block clears a row and counts the tokens generated so far.
 
-#include "ops/detail/sm90/dependent_launch.cuh"
 #include "ops/detail/sm90/launch.cuh"
 #include "ops/sampling/sm90/device_sampler.h"
 

@@ -4,7 +4,6 @@
 
 #include "base/align.h"
 #include "base/check.h"
-#include "ops/detail/sm90/dependent_launch.cuh"
 #include "ops/detail/sm90/launch.cuh"
 #include "ops/sparse_attention/sm90/vector.cuh"
 

@@ -6,7 +6,6 @@
 #include "base/align.h"
 #include "base/check.h"
 #include "ops/attention/sm90/rows.cuh"
-#include "ops/detail/sm90/dependent_launch.cuh"
 #include "ops/detail/sm90/launch.cuh"
 #include "ops/sparse_attention/sm90/vector.cuh"
 

@@ -4,7 +4,6 @@
 // Bound   loads of single features
 
 #include "base/check.h"
-#include "ops/detail/sm90/dependent_launch.cuh"
 #include "ops/detail/sm90/launch.cuh"
 #include "ops/sparse_attention/sm90/keys.cuh"
 #include "ops/sparse_attention/sm90/sparse_attention.h"

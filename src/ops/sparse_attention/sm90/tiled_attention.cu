@@ -15,7 +15,6 @@
 #include "base/align.h"
 #include "base/check.h"
 #include "ops/attention/sm90/mma.cuh"
-#include "ops/detail/sm90/dependent_launch.cuh"
 #include "ops/detail/sm90/launch.cuh"
 #include "ops/sparse_attention/sm90/keys.cuh"
 #include "ops/sparse_attention/sm90/sparse_attention.h"
