@@ -80,8 +80,10 @@ def test_repeated_text_is_drafted_and_counted(drafting):
     given = generate(drafting, RECORDS, sampling_params={"max_new_tokens": 96, "ignore_eos": True})
     meta = given["meta_info"]
     assert meta["spec_verify_ct"] > 0
-    assert 0 <= meta["spec_accept_token_num"] <= meta["spec_draft_token_num"]
-    assert meta["spec_accept_length"] > 2.0
+    assert meta["spec_accept_token_num"] <= meta["spec_draft_token_num"]
+    # How many drafts a step verifies follows the measured time of steps, so a busy machine tries fewer.
+    assert meta["spec_accept_token_num"] > 0
+    assert meta["spec_accept_length"] > 1.0
     assert meta["completion_tokens"] == 96
     metrics = drafting.get("/metrics").text
     for name in ("sglang:spec_verify_calls_total", "sglang:spec_accept_length", "hayate:spec_accepted_per_verify_bucket"):
