@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "ops/matmul/check_piece.h"
 #include "ops/matmul/kernels.h"
 #include "ops/matmul/row_block.h"
 #include "tensor/float16.h"
@@ -175,6 +176,7 @@ void PackRow(const SourceRow& source, Layout layout, int64_t k, int row, std::by
   }
 }
 
+// The scales that the layouts of a CPU can hold.
 Status CheckScales(const MatrixPiece& piece) {
   const BlockScales& scales = piece.scales;
   const DType dtype = piece.weights.dtype;
@@ -193,12 +195,6 @@ Status CheckScales(const MatrixPiece& piece) {
     return Error(ErrorCode::kUnsupported, "{} weights under {} scales for blocks of {} x {}",
                  Info(dtype).name, Info(type).name, scales.rows, scales.cols);
   }
-  if (scales.values.shape !=
-      Shape{CeilDiv<int64_t>(shape[0], scales.rows), CeilDiv<int64_t>(shape[1], scales.cols)}) {
-    return Error(ErrorCode::kInvalidArgument,
-                 "scales of shape {} for blocks of {} x {} of weights {}",
-                 scales.values.shape.ToString(), scales.rows, scales.cols, shape.ToString());
-  }
   if (piece.col_begin % kBlock != 0) {
     return Error(ErrorCode::kInvalidArgument, "columns from {} of {} cut a block of {} columns",
                  piece.col_begin, shape.ToString(), kBlock);
@@ -208,31 +204,6 @@ Status CheckScales(const MatrixPiece& piece) {
                  piece.col_end, shape.ToString(), kBlock);
   }
   return OkStatus();
-}
-
-Status CheckPiece(const MatrixPiece& piece, int64_t k) {
-  const Shape& shape = piece.weights.shape;
-  const DTypeInfo& info = Info(piece.weights.dtype);
-  if (shape.rank() != 2) {
-    return Error(ErrorCode::kInvalidArgument, "a weight matrix has shape {}, not [N, K]",
-                 shape.ToString());
-  }
-  if (piece.row_step < 1 || piece.row_begin < 0 || piece.row_begin > piece.row_end ||
-      piece.row_end > shape[0] || piece.col_begin < 0 || piece.col_begin >= piece.col_end ||
-      piece.col_end > shape[1]) {
-    return Error(ErrorCode::kInvalidArgument, "shard [{}, {}) x [{}, {}) is outside of {}",
-                 piece.row_begin, piece.row_end, piece.col_begin, piece.col_end, shape.ToString());
-  }
-  if (shape[1] % info.block_elements != 0 || piece.col_begin % info.block_elements != 0 ||
-      piece.col_end % info.block_elements != 0) {
-    return Error(ErrorCode::kInvalidArgument, "columns [{}, {}) of {} cut a block of {} ({} wide)",
-                 piece.col_begin, piece.col_end, shape.ToString(), info.name, info.block_elements);
-  }
-  if (piece.col_end - piece.col_begin != k) {
-    return Error(ErrorCode::kInvalidArgument, "pieces of {} and {} columns cannot be joined", k,
-                 piece.col_end - piece.col_begin);
-  }
-  return CheckScales(piece);
 }
 
 void PackPiece(const MatrixPiece& piece, Layout layout, int64_t k, std::byte* tiles) {
@@ -270,6 +241,7 @@ Result<PackedMatrix> PackMatrixFor(const Kernels& kernels, Device& device,
   int64_t bytes = 0;
   for (const MatrixPiece& piece : pieces) {
     RETURN_IF_ERROR(CheckPiece(piece, packed.k));
+    RETURN_IF_ERROR(CheckScales(piece));
     ASSIGN_OR_RETURN(const Layout layout,
                      LayoutFor(piece.weights.dtype, !piece.scales.empty(), precision, kernels));
     const int64_t n = piece.num_rows();

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "ops/matmul/check_piece.h"
 #include "ops/matmul/sm90/convert.h"
 #include "ops/matmul/sm90/cublaslt.h"
 #include "ops/matmul/sm90/matrix.h"
@@ -64,40 +65,6 @@ Result<PartFormat> FormatFor(const MatrixPiece& piece, int64_t k, MatmulPrecisio
   }
   if (IsPlain(dtype)) return PartFormat{MatrixLayout::kBf16};
   return PartFormat{MatrixLayout::kStored, dtype};
-}
-
-Status CheckPiece(const MatrixPiece& piece, int64_t k) {
-  const Shape& shape = piece.weights.shape;
-  const DTypeInfo& info = Info(piece.weights.dtype);
-  if (shape.rank() != 2) {
-    return Error(ErrorCode::kInvalidArgument, "a weight matrix has shape {}, not [N, K]",
-                 shape.ToString());
-  }
-  if (piece.row_step < 1 || piece.row_begin < 0 || piece.row_begin > piece.row_end ||
-      piece.row_end > shape[0] || piece.col_begin < 0 || piece.col_begin >= piece.col_end ||
-      piece.col_end > shape[1]) {
-    return Error(ErrorCode::kInvalidArgument, "shard [{}, {}) x [{}, {}) is outside of {}",
-                 piece.row_begin, piece.row_end, piece.col_begin, piece.col_end, shape.ToString());
-  }
-  if (shape[1] % info.block_elements != 0 || piece.col_begin % info.block_elements != 0 ||
-      piece.col_end % info.block_elements != 0) {
-    return Error(ErrorCode::kInvalidArgument, "columns [{}, {}) of {} cut a block of {} ({} wide)",
-                 piece.col_begin, piece.col_end, shape.ToString(), info.name, info.block_elements);
-  }
-  if (piece.col_end - piece.col_begin != k) {
-    return Error(ErrorCode::kInvalidArgument, "pieces of {} and {} columns cannot be joined", k,
-                 piece.col_end - piece.col_begin);
-  }
-  const BlockScales& scales = piece.scales;
-  if (scales.empty()) return OkStatus();
-  if (scales.rows < 1 || scales.cols < 1 ||
-      scales.values.shape !=
-          Shape{CeilDiv<int64_t>(shape[0], scales.rows), CeilDiv<int64_t>(shape[1], scales.cols)}) {
-    return Error(ErrorCode::kInvalidArgument,
-                 "scales of shape {} for blocks of {} x {} of weights {}",
-                 scales.values.shape.ToString(), scales.rows, scales.cols, shape.ToString());
-  }
-  return OkStatus();
 }
 
 // Brings rows of pieces to the device, and into their layout.
