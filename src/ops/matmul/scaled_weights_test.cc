@@ -272,7 +272,8 @@ TEST_P(ScaledMatmul, RefusesWhatItCannotRead) {
   piece.scales = {};
   EXPECT_EQ(refusal(piece).code(), ErrorCode::kUnsupported);
   piece = f4.piece();
-  piece.scales.cols = 16;
+  piece.scales.cols = 16;  // NVFP4's
+  piece.scales.values.shape = Shape{16, 4};
   EXPECT_EQ(refusal(piece).code(), ErrorCode::kUnsupported);
   piece = f8.piece();
   piece.scales.rows = 64;  // the tensor has fewer scales than that
