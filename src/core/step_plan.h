@@ -70,6 +70,11 @@ struct StepRow {
   // The drafter guesses what follows the row's draws; positions up to end + max_drafts have pages.
   bool proposes = false;
   TokenId next_token = -1;  // the token at position `end`, where the plan knows it
+  // Of a row that computes the end of a reused prefix again, to bring back windows that prefixes do
+  // not keep: positions before window_begin have no window entries, and of positions before
+  // `settled` window entries alone are written, for all others are shared. 0: no such row.
+  int32_t window_begin = 0;
+  int32_t settled = 0;
 
   int32_t num_tokens() const { return end - begin; }
 };

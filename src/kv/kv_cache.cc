@@ -32,6 +32,12 @@ Status Validate(const KvCacheOptions& options) {
     if (group.kind == CacheKind::kWindow && group.window < 1) {
       return InvalidField("window", "{} in group {} is not positive", group.window, group.name);
     }
+    // A replay begins before what a window that is kept still has.
+    const bool must_replay = layout.replay_tokens > 0 && group.kind == CacheKind::kWindow;
+    if (group.replayed != must_replay || (group.replayed && layout.replay_tokens < group.window)) {
+      return InvalidField("replay_tokens", "{} do not fit group {} with its window of {}",
+                          layout.replay_tokens, group.name, group.window);
+    }
     if (group.kind == CacheKind::kCompressed &&
         (group.ratio < 1 || layout.page_tokens % group.ratio != 0)) {
       return InvalidField("ratio", "{} in group {} does not divide a page of {} tokens",

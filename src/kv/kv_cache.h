@@ -103,7 +103,12 @@ class KvCache {
   };
 
   explicit KvCache(KvCacheOptions options);
-  CacheKind kind(int group) const { return layout_.groups[static_cast<size_t>(group)].kind; }
+  const CacheGroup& group(int index) const { return layout_.groups[static_cast<size_t>(index)]; }
+  CacheKind kind(int group_index) const { return group(group_index).kind; }
+  // Whether the tree holds pages of the group.
+  bool is_shared(int index) const {
+    return group(index).kind != CacheKind::kState && !group(index).replayed;
+  }
   bool publishes() const { return reuse_ == PrefixReuse::kOn; }
   void EvictUntilFree(int group, int32_t num_pages);
   // A page must be free.

@@ -61,6 +61,7 @@ class CacheTrial {
   }
   const KvCache& cache() const { return *cache_; }
   bool HasState() const { return IsState(cache_->num_groups() - 1); }
+  bool Replays() const { return cache_->layout().replay_tokens > 0; }
 
  private:
   CacheLayout RandomLayout() {
@@ -72,6 +73,10 @@ class CacheTrial {
     if (rng_.Below(2) == 0) {
       layout.groups.push_back(
           {.name = "window", .kind = CacheKind::kWindow, .window = rng_.Between(1, 14)});
+      if (rng_.Below(3) == 0) {
+        layout.groups.back().replayed = true;
+        layout.replay_tokens = layout.groups.back().window + rng_.Between(0, 9);
+      }
     }
     if (rng_.Below(2) == 0 || layout.groups.empty()) {
       layout.groups.push_back({.name = "state", .kind = CacheKind::kState});
@@ -90,10 +95,20 @@ class CacheTrial {
     PrefixHandle prefix = cache_->Match(next.name_space, next.tokens, length);
     EXPECT_LT(prefix.num_tokens(), length);
     EXPECT_EQ(prefix.num_tokens(), cache_->MatchLength(next.name_space, next.tokens, length));
-    next.num_planned = next.num_computed = prefix.num_tokens();
+    const int32_t matched = prefix.num_tokens();
     next.cache = cache_->Begin({slot}, std::move(prefix), length);
+    next.num_planned = next.num_computed = next.cache->first_position();
+    ExpectReplay(next.num_planned, matched);
     plan.starts.push_back({.slot = {slot}});
     running_.emplace(slot, std::move(next));
+  }
+
+  // At least replay_tokens of the prefix, or all of it, and less than a page more.
+  void ExpectReplay(int32_t first, int32_t matched) const {
+    const CacheLayout& layout = cache_->layout();
+    EXPECT_EQ(first % layout.page_tokens, 0);
+    EXPECT_LE(first, std::max(0, matched - layout.replay_tokens));
+    EXPECT_GT(first + layout.page_tokens, matched - layout.replay_tokens);
   }
 
   void PlanStep() {
@@ -124,18 +139,25 @@ class CacheTrial {
     if (begin == known) return;
     const int32_t end = rng_.Between(begin + 1, std::min(known, begin + 9));
     const int32_t reserved = sequence.cache->num_reserved();
+    const int32_t cached = sequence.cache->num_cached_tokens();
     if (!sequence.cache->Reserve(begin, end, step.plan)) return;
     for (int g = 0; g < cache_->num_groups(); ++g) {
       const auto pages = sequence.cache->pages(g);
+      const bool is_own = cache_->layout().groups[static_cast<size_t>(g)].replayed;
+      const int32_t first_new = is_own ? reserved : std::max(reserved, cached);
       for (size_t i = 0; i < pages.size(); ++i) {
         if (pages[i] == kNoPage) continue;
         const bool is_new =
-            !IsState(g) && static_cast<int32_t>(i) * cache_->page_tokens() >= reserved;
+            !IsState(g) && static_cast<int32_t>(i) * cache_->page_tokens() >= first_new;
         if (is_new) ExpectIdle(g, pages[i]);
         step.touched.insert({g, pages[i].value});
       }
     }
     step.plan.rows.push_back({.slot = {slot}, .begin = begin, .end = end});
+    if (begin < cached) {
+      step.plan.rows.back().window_begin = sequence.cache->first_position();
+      step.plan.rows.back().settled = cached;
+    }
     step.texts[slot] = {sequence.name_space, sequence.tokens};
     planned.insert(slot);
     sequence.num_planned = end;
@@ -198,6 +220,7 @@ class CacheTrial {
 TEST(KvCache, EveryRowReadsWhatItsOwnTokensComputed) {
   uint64_t hit_tokens = 0;
   uint64_t hit_tokens_with_state = 0;
+  uint64_t hit_tokens_with_replay = 0;
   uint64_t evicted_pages = 0;
   for (uint64_t seed = 0; seed < 1000 && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
@@ -205,10 +228,12 @@ TEST(KvCache, EveryRowReadsWhatItsOwnTokensComputed) {
     trial.Run(120);
     hit_tokens += trial.cache().stats().hit_tokens;
     if (trial.HasState()) hit_tokens_with_state += trial.cache().stats().hit_tokens;
+    if (trial.Replays()) hit_tokens_with_replay += trial.cache().stats().hit_tokens;
     for (const uint64_t pages : trial.cache().stats().evicted_pages) evicted_pages += pages;
   }
   EXPECT_GT(hit_tokens, 100'000u);
   EXPECT_GT(hit_tokens_with_state, 10'000u);
+  EXPECT_GT(hit_tokens_with_replay, 10'000u);
   EXPECT_GT(evicted_pages, 10'000u);
 }
 
@@ -328,6 +353,12 @@ TEST(KvCache, RefusesLayoutsThatCannotWork) {
   EXPECT_EQ(
       error({.page_tokens = 4, .groups = {{.kind = CacheKind::kCompressed, .ratio = 3}}}, {9}),
       "ratio");
+  const CacheGroup replayed = {.kind = CacheKind::kWindow, .window = 5, .replayed = true};
+  EXPECT_EQ(error({.page_tokens = 4, .groups = {replayed}, .replay_tokens = 4}, {9}),
+            "replay_tokens");
+  const CacheGroup kept = {.kind = CacheKind::kWindow, .window = 5};
+  EXPECT_EQ(error({.page_tokens = 4, .groups = {replayed, kept}, .replay_tokens = 5}, {9, 9}),
+            "replay_tokens");
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ class PrefixHandle {
   int32_t num_tokens() const;
   // Page `index` of a group; kNoPage where the handle does not pin it.
   PageId page(int group, int32_t index) const;
-  // Of window groups; of state groups num_pages().
+  // Of window groups; of groups that prefixes do not keep num_pages().
   int32_t pinned_begin(int group) const { return pinned_begin_[static_cast<size_t>(group)]; }
 
  private:

@@ -34,7 +34,7 @@ int32_t FirstWindowPage(int32_t position, int32_t window, int32_t page_tokens) {
 
 RadixTree::GroupState::GroupState(const CacheGroup& group, int32_t capacity)
     : is_base(IsBase(group.kind)),
-      is_state(group.kind == CacheKind::kState),
+      is_absent(group.kind == CacheKind::kState || group.replayed),
       window(group.window),
       lru(is_base ? 0 : capacity) {}
 
@@ -75,7 +75,7 @@ int32_t RadixTree::Walk(int32_t name_space, std::span<const TokenId> tokens, Vis
     bool all_groups = true;
     for (size_t g = 0; g < groups_.size(); ++g) {
       const GroupState& group = groups_[g];
-      if (group.is_base || group.is_state) continue;
+      if (group.is_base || group.is_absent) continue;
       if (entry(child, g).page == kNoPage) run_begin[g] = depth;
       all_groups &=
           run_begin[g] <= FirstWindowPage(depth * page_tokens_, group.window, page_tokens_);
@@ -109,7 +109,7 @@ PrefixHandle RadixTree::Match(std::string_view name_space, std::span<const Token
     if (group.is_base) continue;
     int32_t& begin = handle.pinned_begin_[g];
     begin =
-        group.is_state ? depth : FirstWindowPage(depth * page_tokens_, group.window, page_tokens_);
+        group.is_absent ? depth : FirstWindowPage(depth * page_tokens_, group.window, page_tokens_);
     for (int32_t i = begin; i < depth; ++i) PinPage(path[static_cast<size_t>(i)], g);
   }
   return handle;

@@ -10,6 +10,7 @@
 //   full, compressed  always present; the page goes when the node goes ("base" groups)
 //   window            present or dropped (a tombstone), which a later Append heals
 //   state             nothing: it is empty where a page ends
+//   replayed window   nothing: whoever reuses the prefix computes it again
 //
 // Eviction takes unpinned pages only. Base: the least recently used node without children, with all
 // it holds. Window: the group's own least recently used page, wherever it is in the tree.
@@ -53,7 +54,7 @@ class RadixTree {
   int32_t MatchLength(std::string_view name_space, std::span<const TokenId> tokens) const;
 
   // Extends `at` by one page of tokens. pages[g] is the caller's page of group g, or kNoPage in
-  // state groups and in window groups of which the handle pins nothing. Where the node holds no
+  // groups of which nodes hold nothing and in window groups of which the handle pins nothing. Where the node holds no
   // page, the tree takes the caller's; where it holds one already, pages[g] becomes that one and
   // the caller keeps its own to give back. The handle pins what pages[g] then names. Returns false,
   // with nothing changed, when no node is left (only layouts without base groups).
@@ -109,7 +110,7 @@ class RadixTree {
   struct GroupState {
     explicit GroupState(const CacheGroup& group, int32_t capacity);
     bool is_base;
-    bool is_state;
+    bool is_absent;  // nodes hold nothing of it
     int32_t window;
     LruList lru;  // nodes whose page is unpinned; unused by base groups
     int32_t num_pages = 0;

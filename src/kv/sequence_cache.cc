@@ -10,19 +10,32 @@
 #include "kv/kv_cache.h"
 
 namespace hayate::kv {
+namespace {
+
+int32_t FirstPosition(const CacheLayout& layout, int32_t num_cached_tokens) {
+  return AlignDown(std::max(0, num_cached_tokens - layout.replay_tokens), layout.page_tokens);
+}
+
+}  // namespace
 
 SequenceCache::SequenceCache(KvCache& cache, SlotId slot, PrefixHandle prefix)
     : cache_(cache),
       slot_(slot),
       prefix_(std::move(prefix)),
       num_cached_tokens_(prefix_.num_tokens()),
-      num_reserved_(num_cached_tokens_),
+      first_position_(FirstPosition(cache.layout(), num_cached_tokens_)),
+      num_reserved_(first_position_),
       tables_(static_cast<size_t>(cache.num_groups())) {
   for (int g = 0; g < cache_.num_groups(); ++g) {
     if (cache_.kind(g) == CacheKind::kState) continue;
+    std::vector<PageId>& table = tables_[static_cast<size_t>(g)];
+    if (!cache_.is_shared(g)) {
+      live_begin_[static_cast<size_t>(g)] = first_position_ / cache_.page_tokens();
+      table.assign(static_cast<size_t>(live_begin_[static_cast<size_t>(g)]), kNoPage);
+      continue;
+    }
     const int32_t begin = cache_.kind(g) == CacheKind::kWindow ? prefix_.pinned_begin(g) : 0;
     live_begin_[static_cast<size_t>(g)] = begin;
-    std::vector<PageId>& table = tables_[static_cast<size_t>(g)];
     table.assign(static_cast<size_t>(prefix_.num_pages()), kNoPage);
     for (int32_t i = begin; i < prefix_.num_pages(); ++i) {
       table[static_cast<size_t>(i)] = prefix_.page(g, i);
@@ -35,7 +48,7 @@ template <typename Visit>
 void SequenceCache::VisitOwnPages(Visit visit) const {
   for (int g = 0; g < cache_.num_groups(); ++g) {
     const std::vector<PageId>& table = tables_[static_cast<size_t>(g)];
-    const int32_t num_shared = cache_.kind(g) == CacheKind::kState ? 0 : prefix_.num_pages();
+    const int32_t num_shared = cache_.is_shared(g) ? prefix_.num_pages() : 0;
     for (size_t i = static_cast<size_t>(num_shared); i < table.size(); ++i) {
       if (table[i] != kNoPage) visit(g, table[i]);
     }
@@ -62,13 +75,11 @@ bool SequenceCache::Reserve(int32_t begin, int32_t end, StepPlan& plan) {
 
 // Every table reaches num_pages, and a state group has its live page; or nothing changes.
 bool SequenceCache::Grow(int32_t num_pages) {
-  const int32_t num_present = num_reserved_ / cache_.page_tokens();
-  const int32_t num_new = std::max(0, num_pages - num_present);
   std::array<int32_t, kMaxGroups> num_needed = {};
   for (int g = 0; g < cache_.num_groups(); ++g) {
-    const bool is_state = cache_.kind(g) == CacheKind::kState;
-    const bool has_state = !tables_[static_cast<size_t>(g)].empty();
-    num_needed[static_cast<size_t>(g)] = is_state ? (has_state ? 0 : 1) : num_new;
+    const int32_t num_wanted = cache_.kind(g) == CacheKind::kState ? 1 : num_pages;
+    const auto num_present = static_cast<int32_t>(tables_[static_cast<size_t>(g)].size());
+    num_needed[static_cast<size_t>(g)] = std::max(0, num_wanted - num_present);
     if (num_needed[static_cast<size_t>(g)] > cache_.num_available(g)) return false;
   }
   for (int g = 0; g < cache_.num_groups(); ++g) {
@@ -79,7 +90,7 @@ bool SequenceCache::Grow(int32_t num_pages) {
       table.push_back(cache_.Allocate(g));
     }
   }
-  num_reserved_ += num_new * cache_.page_tokens();
+  num_reserved_ = std::max(num_reserved_, num_pages * cache_.page_tokens());
   return true;
 }
 
@@ -90,15 +101,16 @@ void SequenceCache::DropBeforeWindow(int32_t position) {
     if (cache_.kind(g) != CacheKind::kWindow) continue;
     std::vector<PageId>& table = tables_[static_cast<size_t>(g)];
     int32_t& live_begin = live_begin_[static_cast<size_t>(g)];
-    const int32_t window = cache_.layout().groups[static_cast<size_t>(g)].window;
+    const int32_t window = cache_.group(g).window;
     const int32_t page_tokens = cache_.page_tokens();
     const int32_t new_begin = std::clamp(FirstWindowPage(position, window, page_tokens), live_begin,
                                          static_cast<int32_t>(table.size()));
     next_drop_ = std::min(next_drop_, (new_begin + 1) * page_tokens + window - 1);
-    cache_.UnpinLater(prefix_, g, std::min(new_begin, prefix_.num_pages()));
+    const int32_t num_shared = cache_.is_shared(g) ? prefix_.num_pages() : 0;
+    cache_.UnpinLater(prefix_, g, std::min(new_begin, num_shared));
     for (; live_begin < new_begin; ++live_begin) {
       PageId& page = table[static_cast<size_t>(live_begin)];
-      if (live_begin >= prefix_.num_pages()) cache_.FreeLater(g, page);
+      if (live_begin >= num_shared) cache_.FreeLater(g, page);
       page = kNoPage;
       changed_.push_back({g, live_begin});
     }
@@ -122,7 +134,7 @@ bool SequenceCache::PublishPage(std::span<const TokenId> page_tokens) {
   std::array<PageId, kMaxGroups> own;
   own.fill(kNoPage);
   for (int g = 0; g < cache_.num_groups(); ++g) {
-    if (cache_.kind(g) == CacheKind::kState) continue;
+    if (!cache_.is_shared(g)) continue;
     own[static_cast<size_t>(g)] = tables_[static_cast<size_t>(g)][static_cast<size_t>(index)];
   }
   std::array<PageId, kMaxGroups> held = own;
@@ -145,14 +157,17 @@ Status SequenceCache::CheckTables(std::vector<std::vector<int32_t>>& seen) const
   for (int g = 0; g < cache_.num_groups(); ++g) {
     const std::vector<PageId>& table = tables_[static_cast<size_t>(g)];
     if (cache_.kind(g) == CacheKind::kState) continue;
-    if (static_cast<int32_t>(table.size()) * cache_.page_tokens() != num_reserved_) {
+    const int32_t reach =
+        cache_.is_shared(g) ? std::max(num_reserved_, num_cached_tokens_) : num_reserved_;
+    if (static_cast<int32_t>(table.size()) * cache_.page_tokens() != reach) {
       return Error(ErrorCode::kInternal, "slot {}: table of group {} has {} pages", slot_.value, g,
                    table.size());
     }
     for (int32_t i = 0; i < static_cast<int32_t>(table.size()); ++i) {
       const PageId page = table[static_cast<size_t>(i)];
       const bool is_dropped = i < live_begin_[static_cast<size_t>(g)];
-      const PageId shared = i < prefix_.num_pages() ? prefix_.page(g, i) : page;
+      const bool is_pinned = cache_.is_shared(g) && i < prefix_.num_pages();
+      const PageId shared = is_pinned ? prefix_.page(g, i) : page;
       if (page != shared || (page == kNoPage) != is_dropped) {
         return Error(ErrorCode::kInternal, "slot {}: entry {} of group {} is {}, pinned is {}",
                      slot_.value, i, g, page.value, shared.value);

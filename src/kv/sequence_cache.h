@@ -47,7 +47,10 @@ class SequenceCache {
   SlotId slot() const { return slot_; }
   // Length of the prefix that was in the cache when the sequence began.
   int32_t num_cached_tokens() const { return num_cached_tokens_; }
-  // Positions below have pages.
+  // Where the sequence's first row begins: behind the prefix, or so many tokens before its end that
+  // replayed groups come back. A page border.
+  int32_t first_position() const { return first_position_; }
+  // Positions in [first_position, num_reserved) have pages, and those before that rows read.
   int32_t num_reserved() const { return num_reserved_; }
   int32_t num_published() const { return prefix_.num_tokens(); }
   // The page table; kNoPage where a window dropped the page. A state group has one entry, whose
@@ -74,6 +77,7 @@ class SequenceCache {
   const SlotId slot_;
   PrefixHandle prefix_;
   const int32_t num_cached_tokens_;
+  const int32_t first_position_;
   int32_t num_reserved_;                             // whole pages
   size_t registry_index_ = 0;                        // in KvCache::sequences_
   std::vector<std::vector<PageId>> tables_;          // per group

@@ -103,13 +103,13 @@ void Scheduler::Admit(Sequence& sequence, size_t dp_rank, kv::PrefixHandle prefi
   dp_ranks_[dp_rank].free_slots.pop_back();
   ++dp_ranks_[dp_rank].num_running;
   slots_[static_cast<size_t>(sequence.slot.value)] = &sequence;
-  sequence.planned = prefix.num_tokens();
   if (!sequence.admitted_before) {
     sequence.admitted_before = true;
-    sequence.cached_tokens = sequence.planned;
+    sequence.cached_tokens = prefix.num_tokens();
     sequence.admitted_ns = clock_.NowNs();
   }
   sequence.cache = CacheOf(dp_rank).Begin(sequence.slot, std::move(prefix), sequence.known());
+  sequence.planned = sequence.cache->first_position();
   const auto place =
       std::upper_bound(running_.begin(), running_.end(), &sequence,
                        [this](const Sequence* a, const Sequence* b) { return Before(a, b); });

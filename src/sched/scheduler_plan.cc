@@ -111,6 +111,10 @@ void Scheduler::EmitRow(Sequence& sequence, int32_t end, const RowExtras& extras
                        sequence.tokens.begin() + end);
   }
   if (end < sequence.known()) row.next_token = sequence.tokens[static_cast<size_t>(end)];
+  if (begin < sequence.cache->num_cached_tokens()) {
+    row.window_begin = sequence.cache->first_position();
+    row.settled = sequence.cache->num_cached_tokens();
+  }
   if (extras.num_drafts > 0) {
     plan.tokens.insert(plan.tokens.end(), sequence.drafts.begin(),
                        sequence.drafts.begin() + extras.num_drafts);

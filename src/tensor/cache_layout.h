@@ -20,7 +20,10 @@ struct CacheGroup {
   std::string name;  // "kv", "kv_window", "csa_state"
   CacheKind kind = CacheKind::kFull;
   int32_t window = 0;  // kWindow: tokens, counting the current one
-  int32_t ratio = 1;   // kCompressed: tokens per entry; divides page_tokens
+  // kWindow: no part of cached prefixes. A sequence that begins behind one computes the prefix's
+  // last tokens again (CacheLayout::replay_tokens) and so gets its window back.
+  bool replayed = false;
+  int32_t ratio = 1;  // kCompressed: tokens per entry; divides page_tokens
   // Bytes of one page over all layers of the group, on the rank that holds the most.
   int64_t page_bytes = 0;
 };
@@ -29,6 +32,8 @@ struct CacheLayout {
   // Tokens covered by a page in every group; a multiple of every ratio.
   int32_t page_tokens = 0;
   std::vector<CacheGroup> groups;
+  // With replayed groups: how many tokens of a prefix are computed again, more by less than a page.
+  int32_t replay_tokens = 0;
 };
 
 }  // namespace hayate

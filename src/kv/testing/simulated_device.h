@@ -78,13 +78,20 @@ class SimulatedDevice {
         at(0) = Digest(text.first, text.second, row.end);
         continue;
       }
+      const bool is_window = group.kind == CacheKind::kWindow;
       const int32_t first =
-          group.kind == CacheKind::kWindow ? std::max(0, row.begin - group.window + 1) : 0;
+          is_window ? std::max(row.window_begin, row.begin - group.window + 1) : 0;
       for (int32_t i = first; i < row.begin; ++i) {
         ASSERT_EQ(at(i), Digest(text.first, text.second, i + 1))
             << "position " << i << " of " << group.name;
       }
-      for (int32_t i = row.begin; i < row.end; ++i) at(i) = Digest(text.first, text.second, i + 1);
+      for (int32_t i = row.begin; i < row.end; ++i) {
+        const uint64_t digest = Digest(text.first, text.second, i + 1);
+        if (!is_window && i < row.settled) {
+          ASSERT_EQ(at(i), digest) << "settled position " << i << " of " << group.name;
+        }
+        at(i) = digest;
+      }
     }
   }
   std::vector<uint64_t>& Page(int32_t group, PageId page) {
