@@ -11,6 +11,7 @@ expected.safetensors, which holds
 The forward pass is fp32 with eager attention over weights that the file holds exactly.
 """
 
+import argparse
 import json
 import shutil
 import sys
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+import transformers
 from safetensors.torch import save_file
 
 VOCAB = 256
@@ -84,8 +86,9 @@ def dequantize_f4(packed: torch.Tensor, exponents: torch.Tensor) -> torch.Tensor
 
 
 @torch.no_grad()
-def run(model, input_ids: torch.Tensor) -> dict[str, torch.Tensor] | str:
-    """The expected tensors, or why this seed is no good."""
+def run(model, input_ids: torch.Tensor, min_distinct: int) -> dict[str, torch.Tensor] | str:
+    """The expected tensors, or why this seed is no good: an answer of fewer than `min_distinct` tokens,
+    a close choice, or a cache that changes the logits."""
     logits = model(input_ids[None], use_cache=False).logits[0]
     ids = input_ids
     out = model(input_ids[None], use_cache=True)
@@ -102,7 +105,7 @@ def run(model, input_ids: torch.Tensor) -> dict[str, torch.Tensor] | str:
         ids = torch.cat([ids, top.indices[:1]])
         out = model(top.indices[None, :1], past_key_values=out.past_key_values, use_cache=True)
         step_logits = out.logits[0, -1]
-    if len(set(tokens)) < 3:
+    if len(set(tokens)) < min_distinct:
         return f"repeats {tokens}"
     if worst > MAX_CACHE_ERROR * max(1.0, logits.abs().max().item()):
         return f"cached and uncached differ by {worst:.1e}"
@@ -124,6 +127,10 @@ def config_json(model, architecture: str, **changes) -> dict:
     return {key: value for key, value in kept.items() if value is not None}
 
 
+def save_one(tensors: dict[str, torch.Tensor], folder: Path) -> None:
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
 def make(
     name: str,
     folder: Path,
@@ -131,15 +138,18 @@ def make(
     reload: Callable[[Path], torch.nn.Module],
     prompt_tokens: int = PROMPT_TOKENS,
     accept: Callable[[torch.nn.Module, torch.Tensor], str | None] = lambda model, ids: None,
+    save: Callable[[dict[str, torch.Tensor], Path], None] = save_one,
+    min_distinct: int = 3,
 ) -> None:
     """Takes the first seed that passes. `build` gives the model, the checkpoint's tensors and its
-    config; `reload` reads the folder back with the official loader; `accept` may refuse a seed."""
+    config; `reload` reads the folder back with the official loader; `accept` may refuse a seed; `save`
+    writes the tensors into the folder."""
     for seed in range(100):
         generator = torch.Generator().manual_seed(1000 + seed)
         input_ids = torch.randint(3, VOCAB, (prompt_tokens,), generator=generator)
         model, tensors, config = build(seed)
         refusal = accept(model, input_ids)
-        expected = run(model, input_ids) if refusal is None else refusal
+        expected = run(model, input_ids, min_distinct) if refusal is None else refusal
         if not isinstance(expected, str):
             break
         print(f"{name}: seed {seed}: {expected}")
@@ -149,8 +159,7 @@ def make(
     folder.mkdir(parents=True)
     text = json.dumps(config, indent=2, sort_keys=True) + "\n"
     (folder / "config.json").write_text(text, encoding="utf-8")
-    tensors = {key: value.contiguous() for key, value in sorted(tensors.items())}
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    save({key: value.contiguous() for key, value in sorted(tensors.items())}, folder)
     save_file(expected, folder / "expected.safetensors")
 
     for path in folder.iterdir():
@@ -163,3 +172,16 @@ def make(
     if difference > 1e-5 or max(sizes) > MAX_FILE_BYTES:
         sys.exit(f"{name}: reload differs by {difference}, largest file {max(sizes)} bytes")
     print(f"{name}: seed {seed}, {sum(sizes)} bytes, reload {difference:.1e}, greedy {expected['greedy'].tolist()}")
+
+
+def make_cases(what: str, cases: dict, make_case: Callable[[str], None]) -> None:
+    """A generator's command line: the named cases, or all."""
+    parser = argparse.ArgumentParser(description=f"Make the tiny {what} checkpoints and their logits.")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(cases))
+    names = parser.parse_args().cases or list(cases)
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    for name in names:
+        if name not in cases:
+            sys.exit(f"no case '{name}'; there are {', '.join(cases)}")
+        make_case(name)

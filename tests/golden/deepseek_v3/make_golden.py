@@ -5,7 +5,6 @@
     python3 make_golden.py [CASE...]      all cases when none is named
 """
 
-import argparse
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -219,23 +218,12 @@ def index_gaps(model, input_ids: torch.Tensor) -> str | None:
     return None if worst[0] > MIN_INDEX_GAP else f"index gap {worst[0]:.1e}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Make the tiny DeepSeek V3 checkpoints and their logits.")
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
-    names = parser.parse_args().cases or list(CASES)
-    torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
+def make(name: str) -> None:
+    case = CASES[name]
     here = Path(__file__).resolve().parent
-    for name in names:
-        case = CASES[name]
-        tiny_model.make(
-            name,
-            (here if case.family == "DeepseekV3" else here.parent / "deepseek_v32") / name,
-            lambda seed, case=case: build(case, seed),
-            lambda folder, case=case: reload(case, folder),
-            accept=index_gaps,
-        )
+    folder = (here if case.family == "DeepseekV3" else here.parent / "deepseek_v32") / name
+    tiny_model.make(name, folder, lambda seed: build(case, seed), lambda made: reload(case, made), accept=index_gaps)
 
 
 if __name__ == "__main__":
-    main()
+    tiny_model.make_cases("DeepSeek V3", CASES, make)

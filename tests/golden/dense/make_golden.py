@@ -1,26 +1,14 @@
 #!/usr/bin/env python3
-"""Makes the tiny dense checkpoints of this folder and their expected logits.
-
-Needs `pip install torch==2.15.0 transformers==5.24.0 safetensors==0.8.0`; the tests that read the
-result need none of it.
+"""Makes the tiny dense checkpoints of this folder; ../tiny_model.py says what they hold. Some have
+two shards and an index.
 
     python3 make_golden.py [CASE...]      all cases when none is named
 
-Each case becomes a folder with config.json, model.safetensors (or two shards and an index) and
-expected.safetensors, which holds
-    input_ids      I32 [T]          the prompt
-    logits         F32 [T, vocab]   at every prompt position
-    greedy         I32 [8]          the greedy continuation
-    greedy_logits  F32 [8, vocab]   the logits that chose each of them; row 0 is logits[T - 1]
-
 Weights are random and exact in bf16, the forward pass is fp32 with eager attention, so an fp32
-implementation agrees to about 1e-5 and 1e-4 absolute is a safe threshold. A seed is taken only if
-the cached and the uncached run agree to 1e-5 and every greedy choice wins by more than 0.05.
+implementation agrees to about 1e-5 and 1e-4 absolute is a safe threshold.
 """
 
-import argparse
 import json
-import shutil
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,15 +17,11 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-VOCAB = 256
-PROMPT_TOKENS = 40
-GREEDY_TOKENS = 8
-MIN_MARGIN = 0.05
-MAX_CACHE_ERROR = 1e-5
-MAX_FILE_BYTES = 1 << 20
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import tiny_model
 
 BASE = {
-    "vocab_size": VOCAB,
+    "vocab_size": tiny_model.VOCAB,
     "hidden_size": 64,
     "intermediate_size": 160,
     "num_hidden_layers": 3,
@@ -172,66 +156,43 @@ def build_model(case: Case, seed: int):
     return model
 
 
-@torch.no_grad()
-def run(model, input_ids: torch.Tensor) -> dict[str, torch.Tensor] | str:
-    """The expected tensors, or why this seed is no good."""
-    logits = model(input_ids[None], use_cache=False).logits[0]
-    ids = input_ids
-    out = model(input_ids[None], use_cache=True)
-    step_logits, tokens, worst = out.logits[0, -1], [], 0.0
-    rows = []
-    for _ in range(GREEDY_TOKENS):
-        uncached = model(ids[None], use_cache=False).logits[0, -1]
-        worst = max(worst, (uncached - step_logits).abs().max().item())
-        top = uncached.topk(2)
-        if top.values[0] - top.values[1] < MIN_MARGIN:
-            return f"margin {top.values[0] - top.values[1]:.3f}"
-        rows.append(uncached)
-        tokens.append(int(top.indices[0]))
-        ids = torch.cat([ids, top.indices[:1]])
-        out = model(top.indices[None, :1], past_key_values=out.past_key_values, use_cache=True)
-        step_logits = out.logits[0, -1]
-    if worst > MAX_CACHE_ERROR * max(1.0, logits.abs().max().item()):
-        return f"cached and uncached differ by {worst:.1e}"
-    return {
-        "input_ids": input_ids.to(torch.int32),
-        "logits": logits.contiguous(),
-        "greedy": torch.tensor(tokens, dtype=torch.int32),
-        "greedy_logits": torch.stack(rows),
+def config_of(model, case: Case) -> dict:
+    config = tiny_model.config_json(model, case.family + "ForCausalLM")
+    if not case.legacy_config:
+        return config
+    rope = config.pop("rope_parameters")
+    config.pop("layer_types", None)
+    return config | {
+        "torch_dtype": config.pop("dtype"),
+        "rope_theta": rope.pop("rope_theta"),
+        "rope_scaling": None if rope == {"rope_type": "default"} else rope,
     }
 
 
-def write_config(model, case: Case, path: Path) -> None:
-    config = json.loads(model.config.to_json_string(use_diff=False))
-    kept = {key: value for key, value in config.items() if value is not None and not key.startswith("_")}
-    for key in ("dtype", "transformers_version", "id2label", "label2id", "output_attentions"):
-        kept.pop(key, None)
-    kept["architectures"] = [case.family + "ForCausalLM"]
-    if case.legacy_config:
-        parameters = kept.pop("rope_parameters")
-        kept["rope_theta"] = parameters.pop("rope_theta")
-        kept["rope_scaling"] = None if parameters == {"rope_type": "default"} else parameters
-        kept["torch_dtype"] = "bfloat16"
-        kept.pop("layer_types", None)
-    else:
-        kept["dtype"] = "bfloat16"
-    path.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-
-
-def write_weights(model, case: Case, folder: Path) -> None:
+def build(case: Case, seed: int):
+    model = build_model(case, seed)
     tensors = {
-        name: value.bfloat16().contiguous()
-        for name, value in sorted(model.state_dict().items())
+        name: value.bfloat16()
+        for name, value in model.state_dict().items()
         if not (name == "lm_head.weight" and model.config.tie_word_embeddings)
     }
-    if case.shards == 1:
-        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-        return
+    return model, tensors, config_of(model, case)
+
+
+def reload(case: Case, folder: Path):
+    return getattr(transformers, case.family + "ForCausalLM").from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    )
+
+
+def save(shards: int, tensors: dict[str, torch.Tensor], folder: Path) -> None:
+    if shards == 1:
+        return tiny_model.save_one(tensors, folder)
     names = list(tensors)
     weight_map = {}
-    for shard in range(case.shards):
-        file = f"model-{shard + 1:05d}-of-{case.shards:05d}.safetensors"
-        part = {name: tensors[name] for name in names[shard :: case.shards]}
+    for shard in range(shards):
+        file = f"model-{shard + 1:05d}-of-{shards:05d}.safetensors"
+        part = {name: tensors[name] for name in names[shard::shards]}
         save_file(part, folder / file, metadata={"format": "pt"})
         weight_map |= dict.fromkeys(part, file)
     total = sum(value.numel() * value.element_size() for value in tensors.values())
@@ -240,46 +201,17 @@ def write_weights(model, case: Case, folder: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(text, encoding="utf-8")
 
 
-def make(name: str, case: Case, folder: Path) -> None:
-    for seed in range(100):
-        generator = torch.Generator().manual_seed(1000 + seed)
-        input_ids = torch.randint(3, VOCAB, (PROMPT_TOKENS,), generator=generator)
-        model = build_model(case, seed)
-        expected = run(model, input_ids)
-        if not isinstance(expected, str):
-            break
-        print(f"{name}: seed {seed}: {expected}")
-    else:
-        sys.exit(f"{name}: no seed passes")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    write_config(model, case, folder / "config.json")
-    write_weights(model, case, folder)
-    save_file(expected, folder / "expected.safetensors")
-
-    reloaded = getattr(transformers, case.family + "ForCausalLM").from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager"
+def make(name: str) -> None:
+    case = CASES[name]
+    tiny_model.make(
+        name,
+        Path(__file__).resolve().parent / name,
+        lambda seed: build(case, seed),
+        lambda folder: reload(case, folder),
+        save=lambda tensors, folder: save(case.shards, tensors, folder),
+        min_distinct=1,
     )
-    with torch.no_grad():
-        again = reloaded(input_ids[None], use_cache=False).logits[0]
-    difference = (again - expected["logits"]).abs().max().item()
-    sizes = [path.stat().st_size for path in folder.iterdir()]
-    if difference > 1e-6 or max(sizes) > MAX_FILE_BYTES:
-        sys.exit(f"{name}: reload differs by {difference}, largest file {max(sizes)} bytes")
-    print(f"{name}: seed {seed}, {sum(sizes)} bytes, greedy {expected['greedy'].tolist()}")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Make the tiny dense checkpoints and their logits.")
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
-    names = parser.parse_args().cases or list(CASES)
-    torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
-    for name in names:
-        if name not in CASES:
-            sys.exit(f"no case '{name}'; there are {', '.join(CASES)}")
-        make(name, CASES[name], Path(__file__).resolve().parent / name)
 
 
 if __name__ == "__main__":
-    main()
+    tiny_model.make_cases("dense", CASES, make)

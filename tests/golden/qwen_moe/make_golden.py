@@ -5,7 +5,6 @@ hold.
     python3 make_golden.py [CASE...]      all cases when none is named
 """
 
-import argparse
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -162,21 +161,11 @@ def reload(case: Case, folder: Path):
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Make the tiny Qwen MoE checkpoints and their logits.")
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
-    names = parser.parse_args().cases or list(CASES)
-    torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
-    for name in names:
-        case = CASES[name]
-        tiny_model.make(
-            name,
-            Path(__file__).resolve().parent / name,
-            lambda seed, case=case: build(case, seed),
-            lambda folder, case=case: reload(case, folder),
-        )
+def make(name: str) -> None:
+    case = CASES[name]
+    folder = Path(__file__).resolve().parent / name
+    tiny_model.make(name, folder, lambda seed: build(case, seed), lambda made: reload(case, made))
 
 
 if __name__ == "__main__":
-    main()
+    tiny_model.make_cases("Qwen MoE", CASES, make)
