@@ -43,6 +43,14 @@ Result<ops::MatmulPrecision> ParsePrecision(const ModelOptions& model) {
   return Error(ErrorCode::kInvalidArgument, "--precision '{}' is unknown; use fast or exact", name);
 }
 
+Result<models::WindowReuse> ParseWindowReuse(const std::string& name) {
+  if (name == "off") return models::WindowReuse::kStored;
+  if (name == "on") return models::WindowReuse::kReplayed;
+  if (name == "exact") return models::WindowReuse::kReplayedExactly;
+  return Error(ErrorCode::kInvalidArgument,
+               "--swa-bounded-replay '{}' is unknown; use off, on or exact", name);
+}
+
 // Random BF16 weights of the shapes that the folder's config.json tells.
 Result<std::unique_ptr<weights::Checkpoint>> MakeDummyCheckpoint(const std::string& path) {
   ASSIGN_OR_RETURN(weights::Checkpoint checkpoint, weights::Checkpoint::OpenConfig(path));
@@ -90,6 +98,7 @@ Result<exec::ExecutorOptions> MakeExecutorOptions(const ModelOptions& model,
   exec::ExecutorOptions options;
   ASSIGN_OR_RETURN(options.kv_dtype, ParseKvDtype(model.kv_cache_dtype));
   ASSIGN_OR_RETURN(options.precision, ParsePrecision(model));
+  ASSIGN_OR_RETURN(options.window_reuse, ParseWindowReuse(model.swa_bounded_replay));
   options.device = model.device == "cuda" ? DeviceKind::kCuda : DeviceKind::kCpu;
   options.sum_order = model.deterministic ? ops::SumOrder::kFixed : ops::SumOrder::kFastest;
   options.memory_fraction = model.mem_fraction_static;

@@ -34,6 +34,7 @@ struct ModelOptions {
   bool disable_cuda_graph = false;
   std::string schedule_policy = "fcfs";
   bool disable_radix_cache = false;
+  std::string swa_bounded_replay = "off";  // off, on, exact: models::WindowReuse
   SpeculationFlags speculation;
 
   // How the tp_size ranks share the work: groups of them with sequences of their own, and rows that

@@ -1,5 +1,5 @@
 // A model with every kind of cache group, served under memory pressure: whatever was reused, cut,
-// evicted, retracted or cancelled, its logits are those of the same tokens computed alone.
+// evicted, retracted, cancelled or refused, its logits are those of the same tokens computed alone.
 
 #include <gtest/gtest.h>
 
@@ -20,9 +20,11 @@ namespace {
 constexpr int32_t kMaxContext = 320;
 constexpr int32_t kMaxAnswer = 40;
 constexpr int32_t kVocab = 256;  // token ids that prompts use
+constexpr int32_t kMaxDrafts = 5;
 
 struct TrialOptions {
   int32_t chunk = 0, max_running = 0;
+  int32_t max_drafts = 0;           // of a row; random ones, of which random many stand
   std::vector<int32_t> pool_pages;  // per group
 };
 
@@ -42,14 +44,17 @@ class Server {
                 .value()),
         scheduler_({.max_running = options.max_running,
                     .chunked_prefill_size = options.chunk,
-                    .max_context = kMaxContext},
+                    .max_context = kMaxContext,
+                    .max_drafts = options.max_drafts,
+                    .max_step_drafts = options.max_drafts * options.max_running},
                    *cache_, clock_),
-        logits_(static_cast<size_t>((options.max_running + 16) * model.facts().vocab_size)),
+        max_drafts_(options.max_drafts),
+        logits_(static_cast<size_t>(MaxLogits(options) * model.facts().vocab_size)),
         last_tokens_(static_cast<size_t>(options.max_running)) {
     const int32_t page = cache_->page_tokens();
     const StepLimits limits = {.max_rows = options.max_running,
-                               .max_tokens = options.chunk + options.max_running,
-                               .max_logits = options.max_running + 16,
+                               .max_tokens = options.chunk + MaxLogits(options),
+                               .max_logits = MaxLogits(options),
                                .page_tokens = page,
                                .max_slot_pages = kMaxContext / page,
                                .num_groups = cache_->num_groups()};
@@ -81,8 +86,13 @@ class Server {
   }
   void Flush() { cache_->Flush(); }
 
-  // One turn: a step is planned before the tokens of the last one are known, as the engine does.
+  // One turn: a step is planned before the tokens of the last one are known, as the engine does,
+  // but for some steps, whose rows can have drafts then.
   void Turn() {
+    if (max_drafts_ > 0 && rng_.Below(2) == 0) {
+      while (!in_flight_.empty()) Commit();
+    }
+    Guess();
     StepPlan plan;
     if (scheduler_.Plan(plan)) {
       auto& step = in_flight_.emplace_back();
@@ -102,6 +112,7 @@ class Server {
   }
   bool idle() const { return scheduler_.idle() && in_flight_.empty(); }
 
+  uint64_t num_refused() const { return num_refused_; }
   // Answers that ended since the last call.
   std::vector<Answer> TakeFinished() { return std::move(finished_); }
   const kv::KvCaches& cache() const { return *cache_; }
@@ -113,15 +124,38 @@ class Server {
     std::vector<RequestId> ids;
   };
 
+  static int32_t MaxLogits(const TrialOptions& options) {
+    return options.max_running * (1 + options.max_drafts) + 16;
+  }
+
+  void Guess() {
+    for (sched::Sequence* sequence : scheduler_.running()) {
+      sequence->drafts.clear();
+      sequence->forced_accepts = -1;
+      if (!sequence->decodes_known()) continue;
+      const int32_t count = rng_.Between(0, max_drafts_);
+      for (int32_t i = 0; i < count; ++i) {
+        sequence->drafts.push_back(static_cast<TokenId>(rng_.Below(kVocab)));
+      }
+      sequence->forced_accepts = rng_.Between(0, count);
+    }
+  }
+
   void KeepLogits(const InFlight& step) {
     const auto vocab = static_cast<size_t>(model_.facts().vocab_size);
     size_t row_of_logits = 0;
     for (size_t i = 0; i < step.plan.rows.size(); ++i) {
-      if (!step.plan.rows[i].samples) continue;
-      const float* row = logits_.data() + row_of_logits++ * vocab;
+      const StepRow& row = step.plan.rows[i];
+      if (!row.samples) continue;
+      const float* first = logits_.data() + row_of_logits * vocab;
+      row_of_logits += static_cast<size_t>(row.num_drafts) + 1;
       const auto found = answers_.find(step.ids[i]);
       if (found == answers_.end()) continue;
-      found->second.logits[step.plan.rows[i].end - 1] = {row, row + vocab};
+      // One position for every token that the row brings.
+      int32_t position = row.end - row.num_drafts - 1;
+      for (size_t n = 0; n < step.result.rows[i].tokens.size(); ++n, first += vocab) {
+        found->second.logits[position++] = {first, first + vocab};
+      }
     }
   }
 
@@ -131,8 +165,14 @@ class Server {
     scheduler_.Retired(step.plan.step);
     for (size_t i = 0; i < step.ids.size(); ++i) {
       sched::Sequence* sequence = scheduler_.Find(step.ids[i]);
-      if (sequence == nullptr || !step.plan.rows[i].samples) continue;
+      const StepRow& row = step.plan.rows[i];
+      if (sequence == nullptr || !row.samples) continue;
       ASSERT_FALSE(step.result.rows[i].bad_logits);
+      if (row.num_drafts > 0) {
+        const auto num_tokens = static_cast<int32_t>(step.result.rows[i].tokens.size());
+        scheduler_.Verified(*sequence, row, num_tokens);
+        num_refused_ += static_cast<uint64_t>(row.num_drafts + 1 - num_tokens);
+      }
       for (const TokenId token : step.result.rows[i].tokens) scheduler_.Append(*sequence, token);
       if (sequence->num_generated() < sequence->request.sampling.max_new_tokens) continue;
       Answer answer = std::move(answers_[step.ids[i]]);
@@ -152,6 +192,9 @@ class Server {
   VirtualClock clock_;
   std::unique_ptr<kv::KvCaches> cache_;
   sched::Scheduler scheduler_;
+  const int32_t max_drafts_;
+  Rng rng_{5};
+  uint64_t num_refused_ = 0;
   std::vector<float> logits_;
   std::vector<int32_t> last_tokens_;
   std::vector<std::unique_ptr<comm::Group>> group_ = comm::MakeLocalGroup(1).value();
@@ -162,17 +205,25 @@ class Server {
   uint64_t next_id_ = 1;
 };
 
-class HybridCache : public ::testing::TestWithParam<std::pair<const char*, DType>> {
+struct HybridModel {
+  const char* path;
+  DType kv_dtype;
+  models::WindowReuse window_reuse = models::WindowReuse::kStored;
+};
+
+class HybridCache : public ::testing::TestWithParam<HybridModel> {
  protected:
   HybridCache()
-      : checkpoint_(weights::Checkpoint::Open(GetParam().first).value()),
+      : checkpoint_(weights::Checkpoint::Open(GetParam().path).value()),
         runner_(models::testing::ModelRunner::Create(
                     checkpoint_,
-                    {.kv_dtype = GetParam().second, .num_pages = 16, .max_tokens = kMaxContext})
+                    {.kv_dtype = GetParam().kv_dtype, .num_pages = 32, .max_tokens = kMaxContext})
                     .value()),
         model_(models::LoadModel(checkpoint_, {.device = device_.get(),
                                                .precision = ops::MatmulPrecision::kExact,
-                                               .kv_dtype = GetParam().second})
+                                               .kv_dtype = GetParam().kv_dtype,
+                                               .max_drafts = kMaxDrafts,
+                                               .window_reuse = GetParam().window_reuse})
                    .value()) {}
 
   TrialOptions RandomOptions(Rng& rng) const {
@@ -223,42 +274,51 @@ class HybridCache : public ::testing::TestWithParam<std::pair<const char*, DType
     return prompt;
   }
 
+  // Random conversations under random limits.
+  void RunTrials(int32_t max_drafts) {
+    uint64_t hit_tokens = 0, evicted = 0, refused = 0;
+    for (uint64_t seed = 0; seed < 12 && !HasFailure(); ++seed) {
+      SCOPED_TRACE(seed);
+      Rng rng(seed);
+      TrialOptions options = RandomOptions(rng);
+      options.max_drafts = max_drafts;
+      Server server(*model_, *device_, options);
+      std::vector<Answer> answers;
+      std::vector<RequestId> open;
+      int32_t to_add = 24;
+      while (!HasFailure() && (to_add > 0 || !server.idle())) {
+        if (to_add > 0 && rng.Below(4) == 0) {
+          open.push_back(server.Add(NextPrompt(rng, answers), rng.Between(1, kMaxAnswer)));
+          --to_add;
+        }
+        if (!open.empty() && rng.Below(80) == 0) {
+          server.Cancel(open[rng.Below(static_cast<uint32_t>(open.size()))]);
+        }
+        if (rng.Below(300) == 0) server.Flush();
+        server.Turn();
+        for (Answer& answer : server.TakeFinished()) {
+          ExpectAsAlone(answer);
+          answers.push_back(std::move(answer));
+        }
+      }
+      refused += server.num_refused();
+      hit_tokens += server.cache().stats().hit_tokens;
+      for (const uint64_t pages : server.cache().stats().evicted_pages) evicted += pages;
+    }
+    EXPECT_GT(hit_tokens, 2000u);
+    EXPECT_GT(evicted, 100u);
+    EXPECT_EQ(refused > 500, max_drafts > 0);
+  }
+
   std::unique_ptr<Device> device_ = MakeCpuDevice(0);
   weights::Checkpoint checkpoint_;
   std::unique_ptr<models::testing::ModelRunner> runner_;
   std::unique_ptr<models::Model> model_;
 };
 
-TEST_P(HybridCache, LogitsDoNotDependOnWhatWasReused) {
-  uint64_t hit_tokens = 0, evicted = 0;
-  for (uint64_t seed = 0; seed < 12 && !HasFailure(); ++seed) {
-    SCOPED_TRACE(seed);
-    Rng rng(seed);
-    Server server(*model_, *device_, RandomOptions(rng));
-    std::vector<Answer> answers;
-    std::vector<RequestId> open;
-    int32_t to_add = 24;
-    while (!HasFailure() && (to_add > 0 || !server.idle())) {
-      if (to_add > 0 && rng.Below(4) == 0) {
-        open.push_back(server.Add(NextPrompt(rng, answers), rng.Between(1, kMaxAnswer)));
-        --to_add;
-      }
-      if (!open.empty() && rng.Below(80) == 0) {
-        server.Cancel(open[rng.Below(static_cast<uint32_t>(open.size()))]);
-      }
-      if (rng.Below(300) == 0) server.Flush();
-      server.Turn();
-      for (Answer& answer : server.TakeFinished()) {
-        ExpectAsAlone(answer);
-        answers.push_back(std::move(answer));
-      }
-    }
-    hit_tokens += server.cache().stats().hit_tokens;
-    for (const uint64_t pages : server.cache().stats().evicted_pages) evicted += pages;
-  }
-  EXPECT_GT(hit_tokens, 2000u);
-  EXPECT_GT(evicted, 100u);
-}
+TEST_P(HybridCache, LogitsDoNotDependOnWhatWasReused) { RunTrials(0); }
+
+TEST_P(HybridCache, LogitsDoNotDependOnDraftsThatWereRefused) { RunTrials(kMaxDrafts); }
 
 TEST_P(HybridCache, EveryPageBorderIsResumedToTheBit) {
   Rng rng(7);
@@ -289,12 +349,16 @@ TEST_P(HybridCache, EveryPageBorderIsResumedToTheBit) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, HybridCache,
-    ::testing::Values(std::pair{"tests/golden/deepseek_v4/ratio_32", DType::kF32},
-                      std::pair{"tests/golden/deepseek_v4/ratio_32", DType::kBF16}),
+    ::testing::Values(HybridModel{"tests/golden/deepseek_v4/ratio_32", DType::kF32},
+                      HybridModel{"tests/golden/deepseek_v4/ratio_32", DType::kBF16},
+                      HybridModel{"tests/golden/deepseek_v41/tiny", DType::kF32},
+                      HybridModel{"tests/golden/deepseek_v41/tiny", DType::kF32,
+                                  models::WindowReuse::kReplayedExactly}),
     [](const auto& test) {
-      const std::filesystem::path path = test.param.first;
+      const std::filesystem::path path = test.param.path;
+      const bool replays = test.param.window_reuse != models::WindowReuse::kStored;
       return path.parent_path().filename().string() + "_" +
-             std::string(Info(test.param.second).name);
+             std::string(Info(test.param.kv_dtype).name) + (replays ? "_replayed" : "");
     });
 
 }  // namespace

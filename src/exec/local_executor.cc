@@ -206,7 +206,11 @@ Status LocalExecutor::SizePools() {
   layout_ = ranks_[0]->model->cache_layout();
   if (const auto& drafter = ranks_[0]->drafter) {
     const auto& groups = drafter->cache_groups();
-    layout_.groups.insert(layout_.groups.end(), groups.begin(), groups.end());
+    for (CacheGroup group : groups) {
+      // The drafter sees the tokens that are computed again, and so gets its windows back.
+      group.replayed = layout_.replay_tokens > 0 && group.kind == CacheKind::kWindow;
+      layout_.groups.push_back(std::move(group));
+    }
   }
   const CacheLayout& layout = layout_;
   const int32_t context = facts().max_context;
@@ -315,6 +319,7 @@ float* LocalExecutor::LogitsOf(const Rank& rank) {
   return logits_.data() + layout_of_ranks_.dp_rank(rank.index) * each;
 }
 
+                           .window_reuse = options_.window_reuse,
 Result<std::unique_ptr<Worker>> LocalExecutor::MakeWorker(Rank& rank) {
   if (options_.device == DeviceKind::kCpu) {
     ASSIGN_OR_RETURN(auto worker, RankWorker::Create(*rank.device, *rank.model, rank.attention(),

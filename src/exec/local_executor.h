@@ -46,6 +46,7 @@ struct ExecutorOptions {
   int32_t max_running = 64;
   // Speculation: drafts of one row, and the model they come from, in the target's checkpoint or one
   // of its own that outlives the executor.
+  models::WindowReuse window_reuse = models::WindowReuse::kStored;
   int32_t max_drafts = 0;
   models::DraftKind draft = models::DraftKind::kNone;
   const weights::Checkpoint* draft_checkpoint = nullptr;

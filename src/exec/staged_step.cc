@@ -23,6 +23,8 @@ StagedStep::StagedStep(const StepLimits& limits, const comm::RankLayout& layout,
   q_begin_.reserve(rows + 1);
   kv_len_.reserve(rows);
   logits_index_.reserve(static_cast<size_t>(limits.max_logits));
+  window_begin_.reserve(rows);
+  settled_.reserve(rows);
   row_logits_.reserve(rows);
   page_tables_.resize(static_cast<size_t>(limits.num_groups));
   for (auto& table : page_tables_) {
@@ -39,6 +41,8 @@ void StagedStep::Build(const StepPlan& plan, const SlotTables& tables, const int
   q_begin_.clear();
   kv_len_.clear();
   logits_index_.clear();
+  window_begin_.clear();
+  settled_.clear();
   row_logits_.clear();
   own_slots_.clear();
   std::ranges::fill(num_tokens_, 0);
@@ -69,6 +73,9 @@ void StagedStep::Build(const StepPlan& plan, const SlotTables& tables, const int
   batch_.logits_index = logits_index_.data();
   batch_.logits = logits;
   batch_.tokens_per_rank = tokens_per_rank_;
+  const bool replays = std::ranges::any_of(settled_, [](int32_t end) { return end > 0; });
+  batch_.window_begin = replays ? window_begin_.data() : nullptr;
+  batch_.settled = replays ? settled_.data() : nullptr;
   batch_.logits_per_rank = logits_per_rank_;
 }
 
@@ -88,6 +95,8 @@ void StagedStep::AddRow(const StepPlan& plan, const StepRow& row, const int32_t*
     positions_.push_back(position);
     token_ids_.push_back(
         row.first_token == kLateToken
+  window_begin_.push_back(row.window_begin);
+  settled_.push_back(row.settled);
             ? last_tokens[row.slot.value]
             : plan.tokens[static_cast<size_t>(row.first_token + position - row.begin)]);
   }

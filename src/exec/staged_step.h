@@ -66,6 +66,7 @@ class StagedStep {
   std::vector<int32_t> logits_index_;              // [L]
   std::vector<std::vector<int32_t>> page_tables_;  // per group [R, stride]
   std::vector<ops::AttentionRows> rows_;           // per group
+  std::vector<int32_t> window_begin_, settled_;    // [R]
   std::vector<RowLogits> row_logits_;              // [rows of the plan]
   models::ForwardBatch batch_;
 };

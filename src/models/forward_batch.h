@@ -19,6 +19,11 @@ struct ForwardBatch {
   // page tables differ. Rows lie back to back: row r owns tokens [q_begin[r], q_begin[r + 1]).
   std::span<const ops::AttentionRows> rows;
 
+  // Rows that compute the end of a reused prefix again (StepRow::settled); null: there are none.
+  // Of DeepSeek V4 and V4.1; settled positions only where the layout has replayed groups.
+  const int32_t* window_begin = nullptr;  // [R] positions before have no window entries
+  const int32_t* settled = nullptr;  // [R] of positions before, window entries alone are written
+
   int32_t num_logits = 0;                 // L
   const int32_t* logits_index = nullptr;  // [L] token indexes in [0, T), ascending
   // [L, V], f32. On the CPU one buffer serves all ranks: each writes its slice of the vocabulary,

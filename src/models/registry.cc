@@ -56,6 +56,14 @@ Status CheckDrafts(const Model& model, const LoadOptions& options) {
                model.facts().architecture, model.max_drafts());
 }
 
+Status CheckWindowReuse(const Model& model, const LoadOptions& options) {
+  if (options.window_reuse == WindowReuse::kStored || model.cache_layout().replay_tokens > 0) {
+    return OkStatus();
+  }
+  return Error(ErrorCode::kUnsupported, "replayed windows; {} keeps them with prefixes",
+               model.facts().architecture);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Model>> LoadModel(const weights::Checkpoint& checkpoint,
@@ -65,6 +73,7 @@ Result<std::unique_ptr<Model>> LoadModel(const weights::Checkpoint& checkpoint,
   // An error says which checkpoint it is about.
   if (!model.ok()) return model.status().Under(checkpoint.path().string());
   RETURN_IF_ERROR(CheckDrafts(**model, options));
+  RETURN_IF_ERROR(CheckWindowReuse(**model, options));
   return model;
 }
 

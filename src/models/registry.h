@@ -26,6 +26,14 @@ enum class DraftKind : uint8_t {
   kStandalone,  // a model of its own with the target's vocabulary; wants no features
 };
 
+// Sliding windows of a reused prefix, of models whose windows are small beside the rest.
+enum class WindowReuse : uint8_t {
+  kStored,           // kept with the prefix
+  kReplayed,         // the last W tokens are computed again, without what their windows held:
+                     // an approximation, as the vendor serves DeepSeek V4.1
+  kReplayedExactly,  // so many tokens that nothing differs: layers × (W − 1)
+};
+
 struct LoadOptions {
   // Of the attention group: the ranks that split heads, dense layers and vocabulary, and the
   // experts too unless `experts` is given.
@@ -48,6 +56,7 @@ struct LoadOptions {
   // Rows may end in so many drafts, any of which may be refused: the next row of their sequence
   // begins anew behind the last token that stands. States and rings must be able to take them back.
   int32_t max_drafts = 0;
+  WindowReuse window_reuse = WindowReuse::kStored;  // else DeepSeek V4.1 alone
   // Whose features (Model::feature_width) a forward pass leaves.
   DraftKind draft = DraftKind::kNone;
   // Called on this rank's thread after each layer: bytes of the checkpoint read so far and in all,

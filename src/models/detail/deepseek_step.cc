@@ -70,6 +70,7 @@ DeepseekStep MakeDeepseekStep(const CacheLayout& layout, StateGroups states,
     int32_t* entry_positions = workspace.TakeArray<int32_t>(tokens);
     CompressorStep& compressor = step.compressors[g];
     const int32_t count = ops::ListCompressedEntries(stream, {.rows = rows,
+                                                              .settled = batch.settled,
                                                               .positions = batch.positions,
                                                               .num_tokens = batch.num_tokens,
                                                               .ratio = layout.groups[g].ratio,

@@ -79,6 +79,11 @@ void DeepseekTrunkCache::AddPendingGroup() {
   states_.pending = AddGroup({.name = "pending", .kind = CacheKind::kState});
 }
 
+void DeepseekTrunkCache::ReplayWindows(int32_t num_tokens) {
+  layout_.groups[static_cast<size_t>(window_group())].replayed = true;
+  layout_.replay_tokens = num_tokens;
+}
+
 int64_t DeepseekTrunkCache::TakeBytes(int group, int64_t bytes) {
   return std::exchange(layout_.groups[static_cast<size_t>(group)].page_bytes,
                        page_bytes(group) + bytes);

@@ -56,6 +56,8 @@ class DeepseekTrunkCache {
 
   int AddGroup(CacheGroup group);
   void AddPendingGroup();
+  // Windows are not kept with prefixes; so many of a prefix's last tokens bring them back.
+  void ReplayWindows(int32_t num_tokens);
   // Makes room in each of a layer's groups; a group without room so far must have been added.
   void PlaceWindow(int layer);
   void PlaceEntries(int layer, int32_t ratio);

@@ -6,11 +6,18 @@ DeepseekV41Cache::DeepseekV41Cache(const DeepseekV41Config& config, const LoadOp
                                    const TrunkRowFormats& formats)
     : DeepseekTrunkCache(config, options, formats, "entries") {
   if (!ratios().empty() && ratios().back() > 1) AddPendingGroup();
+  const bool replays = options.window_reuse != WindowReuse::kStored;
+  if (replays) {
+    ReplayWindows(options.window_reuse == WindowReuse::kReplayedExactly
+                      ? config.num_layers * (config.window - 1)
+                      : config.window);
+  }
   if (!config.engrams.empty()) {
+    // A replay begins anywhere in a prefix and needs the tokens before it: 4 bytes each.
     engram_group_ =
         AddGroup({.name = "engram_tokens",
-                  .kind = CacheKind::kWindow,
-                  .window = config.engrams[0].ngram,
+                  .kind = replays ? CacheKind::kFull : CacheKind::kWindow,
+                  .window = replays ? 0 : config.engrams[0].ngram,
                   .page_bytes = layout().page_tokens * static_cast<int64_t>(sizeof(int32_t))});
   }
   for (int layer = 0; layer < config.num_layers; ++layer) {

@@ -10,7 +10,8 @@
 //                                   back refused drafts; empty at every page border
 //   engram_tokens   kWindow(N)      the compressed id of every token
 //
-// So a prefix of whole pages can be resumed where its last page has its window parts.
+// So a prefix of whole pages can be resumed where its last page has its window parts. With replay
+// (LoadOptions::window_reuse) the window is no part of a prefix and the ids are kFull.
 
 #include "models/detail/deepseek_trunk_cache.h"
 #include "models/detail/deepseek_v41_config.h"

@@ -84,6 +84,7 @@ void DeepseekV4AttentionLayer::Run(const ForwardBatch& batch, const ForwardConte
       .window_cache = cache_.WindowRows(layer_, pool(context, cache_.window_group())),
       .window_rows = batch.rows[static_cast<size_t>(cache_.window_group())],
       .window = config_.window,
+      .window_begin = batch.window_begin,
       .ratio = ratio()};
   if (ratio() > 0) {
     const int group = cache_.entry_group(layer_);

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -34,6 +35,7 @@ struct RunnerOptions {
   ops::MatmulPrecision precision = ops::MatmulPrecision::kExact;
   DType kv_dtype = DType::kF32;
   ops::LatentForm latent_form = ops::LatentForm::kAbsorbed;
+  WindowReuse window_reuse = WindowReuse::kStored;
   int32_t page_tokens = 16;
   int32_t max_context = 0;
   int32_t num_pages = 64;
@@ -113,6 +115,29 @@ class ModelRunner {
     sequences_.erase(sequence);
   }
   int Length(int sequence) { return sequences_[sequence].length; }
+  // Zeroes a cache group's pool: what was kept there is lost.
+  void Wipe(std::string_view group_name) {
+    const auto& groups = model().cache_layout().groups;
+    const auto found = std::ranges::find(groups, group_name, &CacheGroup::name);
+    CHECK(found != groups.end()) << group_name;
+    for (Rank& rank : ranks_) {
+      Buffer& pool = rank.buffers[static_cast<size_t>(found - groups.begin())];
+      const std::vector<std::byte> zeros(pool.size());
+      rank.device->Upload(pool.data(), zeros.data(), zeros.size());
+    }
+  }
+  // A new sequence that has no tokens before `position`.
+  void StartAt(int sequence, int32_t position) {
+    sequences_[sequence] = {.length = position, .window_begin = position};
+  }
+  // What is left of a sequence is a cached prefix of its first `settled` tokens, without windows:
+  // its next row begins at position `first`, and what prefixes keep is not written again.
+  void Replay(int sequence, int32_t first, int32_t settled) {
+    Sequence& state = sequences_[sequence];
+    CHECK(first <= settled && settled <= state.length && first % page_tokens() == 0);
+    state.length = state.window_begin = first;
+    state.settled = settled;
+  }
 
   // Where rows travel.
   const comm::TokenExchange& exchange(int rank) const {
@@ -187,12 +212,13 @@ class ModelRunner {
   };
   struct Sequence {
     int length = 0;
+    int32_t window_begin = 0, settled = 0;  // as ForwardBatch
     std::vector<int32_t> pages;
   };
 
   // A dp rank's part of the step.
   struct Batch {
-    std::vector<int32_t> tokens, positions, logits_index, q_begin, kv_len;
+    std::vector<int32_t> tokens, positions, logits_index, q_begin, kv_len, window_begin, settled;
     std::vector<std::vector<int32_t>> page_tables;
     std::vector<ops::AttentionRows> rows;
     std::vector<float> logits;
@@ -243,7 +269,8 @@ class ModelRunner {
             .kv_dtype = options_.kv_dtype,
             .latent_form = options_.latent_form,
             .page_tokens = options_.page_tokens,
-            .max_context = options_.max_context};
+            .max_context = options_.max_context,
+            .window_reuse = options_.window_reuse};
   }
 
   size_t DpRankOf(int sequence) const {
@@ -284,6 +311,8 @@ class ModelRunner {
     batch.logits_index.clear();
     batch.q_begin.assign(1, 0);
     batch.kv_len.clear();
+    batch.window_begin.clear();
+    batch.settled.clear();
     int32_t most_pages = 0;
     for (const RunnerRow& row : rows) {
       Sequence& sequence = sequences_[row.sequence];
@@ -297,6 +326,8 @@ class ModelRunner {
       }
       batch.q_begin.push_back(static_cast<int32_t>(batch.tokens.size()));
       batch.kv_len.push_back(sequence.length);
+      batch.window_begin.push_back(sequence.window_begin);
+      batch.settled.push_back(sequence.settled);
       while (static_cast<int>(sequence.pages.size()) * page_tokens() < sequence.length) {
         CHECK(!free_pages_.empty()) << "the runner has too few pages";
         sequence.pages.push_back(free_pages_.back());
@@ -345,11 +376,16 @@ class ModelRunner {
       rows[g].kv_len = kv_len;
       rows[g].page_table = mine.Placed(step.page_tables[g].data(), step.page_tables[g].size());
     }
+    const bool replays =
+        std::ranges::any_of(step.window_begin, [](int32_t begin) { return begin > 0; }) ||
+        std::ranges::any_of(step.settled, [](int32_t end) { return end > 0; });
     const ForwardBatch batch = {
         .num_tokens = static_cast<int32_t>(step.tokens.size()),
         .token_ids = mine.Placed(step.tokens.data(), step.tokens.size()),
         .positions = mine.Placed(step.positions.data(), step.positions.size()),
         .rows = rows,
+        .window_begin = replays ? step.window_begin.data() : nullptr,
+        .settled = replays ? step.settled.data() : nullptr,
         .num_logits = static_cast<int32_t>(step.logits_index.size()),
         .logits_index = mine.Placed(step.logits_index.data(), step.logits_index.size()),
         .logits = mine.Placed(step.logits.data(), step.logits.size()),

@@ -178,18 +178,21 @@ int64_t OverlapStateBytes(int32_t ratio, int32_t head_dim) {
 int32_t ListCompressedEntries(Stream stream, const ListEntriesArgs& args) {
   if constexpr (kCudaBuild) {
     if (OnCuda(stream)) {
+      CHECK(args.settled == nullptr) << "settled entries are the CPU's alone";
       sm90::ListEntries(stream, args);
       return args.num_tokens;
     }
   }
   int32_t count = 0;
   for (int32_t r = 0; r < args.rows.num_rows; ++r) {
+    const int32_t settled = args.settled == nullptr ? 0 : args.settled[r];
     for (int32_t t = args.rows.q_begin[r]; t < args.rows.q_begin[r + 1]; ++t) {
       const int32_t position = args.positions[t];
       if ((position + 1) % args.ratio != 0) continue;
+      const int32_t entry = position / args.ratio;
       args.seq[count] = r;
-      args.index[count] = position / args.ratio;
-      args.entry_positions[count] = args.index[count] * args.ratio;
+      args.index[count] = position < settled ? -1 : entry;
+      args.entry_positions[count] = entry * args.ratio;
       ++count;
     }
   }

@@ -49,9 +49,10 @@ struct CompressedEntries {
 };
 // Fills seq, index and positions, each [T]; returns the count of entries. On CUDA, where nobody
 // knows that count, it is T: entry t is what token t completes, with index −1 and position 0 where
-// it completes none.
+// it completes none. An entry of settled tokens has index −1: it is there, and is not written.
 struct ListEntriesArgs {
   AttentionRows rows;
+  const int32_t* settled = nullptr;    // [R] positions before are settled; null: none; CPU alone
   const int32_t* positions = nullptr;  // [T]
   int32_t num_tokens = 0;              // T
   int32_t ratio = 0;

@@ -331,13 +331,14 @@ void LatentWrite(Stream stream, Workspace& workspace, const LatentWriteArgs& arg
       const float inverse = 1.0f / std::sqrt(mean + args.norm_eps);
       for (int32_t c = 0; c < width; ++c) x[c] = x[c] * inverse * args.norm[c];
     }
+    const int32_t seq = args.targets.seq[i], index = args.targets.index[i];
+    if (index < 0) continue;
     std::copy_n(x, width, row);
     if (args.cos_sin != nullptr) {
       RotatePairs(row + width - rotary, args.cos_sin + int64_t{i} * rotary, rotary,
                   Rotation::kForward);
     }
     if (args.hadamard) Hadamard(row, width);
-    const int32_t seq = args.targets.seq[i], index = args.targets.index[i];
     const int32_t page = args.rows.PagesOf(seq)[index / args.cache.page_rows];
     DCHECK_GE(page, 0) << "entry " << index << " has no page";
     StoreLatentRow(args.cache, page, index % args.cache.page_rows, row);

@@ -54,7 +54,7 @@ int64_t LatentPageBytes(const LatentLayerView& shape);
 void StoreLatentRow(const LatentLayerView& view, int32_t page, int32_t row, const float* x);
 void LoadLatentRow(const LatentLayerView& view, int32_t page, int32_t row, float* out);
 
-// Where rows go: row i is entry index[i] of sequence seq[i]; on CUDA nowhere where index[i] < 0.
+// Where rows go: row i is entry index[i] of sequence seq[i]; nowhere where index[i] < 0.
 struct LatentTargets {
   int32_t count = 0;
   const int32_t* seq = nullptr;    // [count] rows of the step

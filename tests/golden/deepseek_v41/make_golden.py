@@ -13,6 +13,9 @@ gets config.json and model.safetensors in the vendor's layout and expected.safet
     logits         F32 [T, vocab]   at every prompt position
     greedy         I32 [8]          the greedy continuation
     greedy_logits  F32 [8, vocab]   the logits that chose each of them; row 0 is logits[T - 1]
+and replay.safetensors with what follows a cached prefix whose windows are replayed
+    first, settled  I32 [cases]     where the replay begins, and the length of the prefix
+    logits          F32 [Σ (T − settled), vocab]
 A seed is taken only if every greedy choice wins by more than 0.05 and no index score lies within 1e-4
 of the boundary of a selection.
 """
@@ -34,6 +37,8 @@ VOCAB = 320
 PROMPT_VOCAB = 256
 PROMPT_TOKENS = 150
 GREEDY_TOKENS = 8
+# Where a replay begins, and the cached prefix that it belongs to.
+REPLAYS = [(0, 16), (48, 64), (80, 96), (64, 128), (100, 116), (124, 140)]
 MIN_MARGIN = 0.05
 MIN_INDEX_GAP = 1e-4
 MAX_FILE_BYTES = 1 << 20
@@ -263,6 +268,18 @@ def run(maker: Maker, input_ids: list[int]) -> dict[str, torch.Tensor] | str:
     }
 
 
+def run_replays(maker: Maker, input_ids: list[int]) -> dict[str, torch.Tensor]:
+    reference = Reference(TEXT_CONFIG, maker.values)
+    logits = [reference.replayed_logits(input_ids, *replay) for replay in REPLAYS]
+    if reference.smallest_gap < MIN_INDEX_GAP:
+        sys.exit(f"index scores of a replay within {reference.smallest_gap:.1e}")
+    return {
+        "first": torch.tensor([first for first, _ in REPLAYS], dtype=torch.int32),
+        "settled": torch.tensor([settled for _, settled in REPLAYS], dtype=torch.int32),
+        "logits": torch.tensor(np.concatenate(logits)).float(),
+    }
+
+
 def main() -> None:
     folder = Path(__file__).resolve().parent / "tiny"
     for seed in range(100):
@@ -281,6 +298,7 @@ def main() -> None:
     save_file(dict(sorted(maker.tensors.items())), folder / "model.safetensors", metadata={"format": "pt"})
     write_tokenizer(folder)
     save_file(expected, folder / "expected.safetensors")
+    save_file(run_replays(maker, input_ids), folder / "replay.safetensors")
     sizes = [path.stat().st_size for path in folder.iterdir()]
     if max(sizes) > MAX_FILE_BYTES:
         sys.exit(f"largest file {max(sizes)} bytes")

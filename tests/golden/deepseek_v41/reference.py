@@ -1,7 +1,11 @@
 """DeepSeek V4.1 in plain numpy, float64: the published formulas, a whole prompt at once, no cache.
 
 Quantisation of activations, cache rows and index keys is not simulated. Every layer computes every
-position (no bounded replay), and layers score against the index keys of their own source.
+position, and layers score against the index keys of their own source.
+
+Bounded replay of a cached prefix of `settled` tokens (replayed_logits): only the tokens from `first` on
+are computed. Their windows begin at `first`; entries and index keys of the prefix are what a whole run
+over it made.
 """
 
 import math
@@ -33,6 +37,9 @@ class Reference:
         self.c = config
         self.w = weights
         self.smallest_gap = math.inf
+        self.first, self.settled = 0, 0
+        self.made: dict[int, tuple] = {}  # layer → index keys and entries
+        self.kept: dict[int, tuple] = {}  # the same, of the prefix
 
     # Rotation of the last features, in pairs (2i, 2i + 1).
 
@@ -116,7 +123,7 @@ class Reference:
         offsets = np.concatenate([[0], np.cumsum([p for sizes in primes for p in sizes])])
         pad = int(token_map[c["engram_pad_token_id"]])
         rows = []
-        for t in range(len(ids)):
+        for t in range(self.first, len(ids)):
             accumulated, row = 0, []
             for s in range(count):
                 source = int(token_map[ids[t - s]]) if t >= s else pad
@@ -130,8 +137,8 @@ class Reference:
 
     def engram(self, h, layer: int, ids):
         w, prefix, hidden = self.w, f"layers.{layer}.engram", self.c["hidden_size"]
-        gathered = w[f"{prefix}.embed.weight"][self.engram_rows(layer, ids)].reshape(len(ids), -1)
-        kv = (gathered @ w[f"{prefix}.wkv.weight"].T).reshape(len(ids), 5, hidden)
+        gathered = w[f"{prefix}.embed.weight"][self.engram_rows(layer, ids)].reshape(len(h), -1)
+        kv = (gathered @ w[f"{prefix}.wkv.weight"].T).reshape(len(h), 5, hidden)
         key, value = kv[:, :4], kv[:, 4]
         dot = (h * w[f"{prefix}.q_weight"] * w[f"{prefix}.k_weight"] * key).sum(-1)
         dot /= np.sqrt((h * h).mean(-1) + 1e-20) * np.sqrt((key * key).mean(-1) + 1e-20)
@@ -151,7 +158,20 @@ class Reference:
             gate = x @ w[f"{prefix}.wgate.weight"].T
             blocks = lambda y: y[: count * ratio].reshape(count, ratio, -1)
             kv = (softmax(blocks(gate), 1) * blocks(kv)).sum(1)
-        return rms_norm(kv, w[f"{prefix}.norm.weight"], c["rms_norm_eps"]), np.arange(len(kv)) * ratio
+        at = self.first + np.arange(len(kv)) * ratio
+        return rms_norm(kv, w[f"{prefix}.norm.weight"], c["rms_norm_eps"]), at
+
+    def make_entries(self, x, layer: int):
+        """Index keys and entries of all positions up to the end of x."""
+        w, c, prefix = self.w, self.c, f"layers.{layer}.attn.indexer"
+        latents, at = self.compress(x, layer)
+        keys = rms_norm(latents @ w[f"{prefix}.wk.weight"].T, w[f"{prefix}.k_norm.weight"], c["rms_norm_eps"])
+        made = self.rotate(keys, at, True), self.rotate(latents, at, True)
+        if self.kept:
+            begin = (self.settled - self.first) // c["compress_ratios"][layer]
+            made = tuple(np.concatenate([old, new[begin:]]) for old, new in zip(self.kept[layer], made))
+        self.made[layer] = made
+        return made
 
     def top(self, scores, k):
         """Indices of the k largest, ascending; remembers how close the choice was."""
@@ -167,14 +187,14 @@ class Reference:
         w, c, prefix = self.w, self.c, f"layers.{layer}.attn.indexer"
         heads, width = c["index_n_heads"], c["index_head_dim"]
         q = (q_latent @ w[f"{prefix}.wq_b.weight"].T).reshape(len(x), heads, width)
-        q = self.rotate(q, range(len(x)), True)
+        q = self.rotate(q, self.first + np.arange(len(x)), True)
         weights = x @ w[f"{prefix}.weights_proj.weight"].T * (width**-0.5 * heads**-0.5)
         size, chosen = c["candidate_block_size"], []
         first = c["candidate_source_layer_id"]
         if layer == first:
             self.candidates = []
         for p in range(len(x)):
-            visible = (p + 1) // ratio
+            visible = (self.first + p + 1) // ratio
             scores = (np.maximum(self.index_keys[:visible] @ q[p].T, 0) * weights[p]).sum(-1)
             if layer == first:
                 blocks = [scores[b : b + size].max() for b in range(0, visible, size)]
@@ -192,19 +212,14 @@ class Reference:
         w, c, prefix = self.w, self.c, f"layers.{layer}.attn"
         count, heads, d, eps = len(x), c["num_attention_heads"], c["head_dim"], c["rms_norm_eps"]
         ratio = c["compress_ratios"][layer]
-        compressed, positions = ratio > 0, np.arange(count)
+        compressed, positions = ratio > 0, self.first + np.arange(count)
         q_latent = rms_norm(x @ w[f"{prefix}.wq_a.weight"].T, w[f"{prefix}.q_norm.weight"], eps)
         q = (q_latent @ w[f"{prefix}.wq_b.weight"].T).reshape(count, heads, d)
         q = self.rotate(q, positions, compressed)
         window = rms_norm(x @ w[f"{prefix}.wkv.weight"].T, w[f"{prefix}.kv_norm.weight"], eps)
         window = self.rotate(window, positions, compressed)
         if layer in c["kv_source_layer_ids"]:
-            latents, at = self.compress(x, layer)
-            keys = rms_norm(
-                latents @ w[f"{prefix}.indexer.wk.weight"].T, w[f"{prefix}.indexer.k_norm.weight"], eps
-            )
-            self.index_keys = self.rotate(keys, at, True)
-            self.entries = self.rotate(latents, at, True)
+            self.index_keys, self.entries = self.make_entries(x, layer)
         if layer in c["index_source_layer_ids"]:
             self.selected = self.select(x, q_latent, layer, ratio)
         out = np.empty((count, heads, d))
@@ -242,11 +257,20 @@ class Reference:
                 out[t] += self.expert(x[t], f"{prefix}.experts.{e}", share)
         return out
 
+    def replayed_logits(self, ids, first: int, settled: int):
+        """Logits from position `settled` on, of a prompt whose first `settled` tokens are cached."""
+        self.logits(ids[:settled])
+        self.kept, self.made = self.made, {}
+        self.first, self.settled = first, settled
+        logits = self.logits(ids)[settled - first :]
+        self.kept, self.first, self.settled = {}, 0, 0
+        return logits
+
     def logits(self, ids):
         w, c = self.w, self.c
         eps = c["rms_norm_eps"]
-        h = np.repeat(w["embed.weight"][ids][:, None, :], STREAMS, 1)
-        pre = np.tile([1.0, 0.0, 0.0, 0.0], (len(ids), 1))
+        h = np.repeat(w["embed.weight"][ids[self.first :]][:, None, :], STREAMS, 1)
+        pre = np.tile([1.0, 0.0, 0.0, 0.0], (len(h), 1))
         collapse = lambda p: np.einsum("tj,tjd->td", p, h)
         for layer in range(c["num_hidden_layers"]):
             prefix = f"layers.{layer}"
