@@ -1,5 +1,6 @@
-// What the golden logits of tests/golden/deepseek_v4 are sensitive to: each edit of a checkpoint
-// stands for a mistake in the code, and moves them far beyond the tolerance of the golden test.
+// What the golden logits of DeepSeek V4 and V4.1 are sensitive to: each edit of a checkpoint, or of
+// what the cache holds between two steps, stands for a mistake in the code, and moves them far
+// beyond the tolerance of the golden test.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -17,7 +18,8 @@ using testing::EditedCheckpoint;
 using testing::ModelRunner;
 using testing::WantedLogits;
 
-const std::filesystem::path kSource = "tests/golden/deepseek_v4/ratio_32";
+const std::filesystem::path kV4 = "tests/golden/deepseek_v4/ratio_32";
+const std::filesystem::path kV41 = "tests/golden/deepseek_v41/tiny";
 
 void ForEachFloat(std::byte* data, size_t bytes, const std::function<float(size_t, float)>& edit) {
   for (size_t i = 0; i * sizeof(float) < bytes; ++i) {
@@ -44,11 +46,17 @@ struct EditCase {
   void (*edit)(EditedCheckpoint& checkpoint);
 };
 
-const EditCase kEdits[] = {
+// The fields of the text model.
+nlohmann::json& Fields(EditedCheckpoint& c) {
+  return c.config.contains("text_config") ? c.config["text_config"] : c.config;
+}
+
+// Of both models.
+const EditCase kSharedEdits[] = {
     {"RopeBaseOfCompressedLayers",
-     [](EditedCheckpoint& c) { c.config["compress_rope_theta"] = 10000; }},
-    {"RopeBaseOfWindowLayers", [](EditedCheckpoint& c) { c.config["rope_theta"] = 160000; }},
-    {"YarnFactor", [](EditedCheckpoint& c) { c.config["rope_scaling"]["factor"] = 1; }},
+     [](EditedCheckpoint& c) { Fields(c)["compress_rope_theta"] = 10000; }},
+    {"RopeBaseOfWindowLayers", [](EditedCheckpoint& c) { Fields(c)["rope_theta"] = 160000; }},
+    {"YarnFactor", [](EditedCheckpoint& c) { Fields(c)["rope_scaling"]["factor"] = 1; }},
     {"NoSink",
      [](EditedCheckpoint& c) {
        c.Edit(".attn_sink", [](std::byte* data, size_t bytes) {
@@ -67,6 +75,14 @@ const EditCase kEdits[] = {
          c.Edit(name, TransposeMixing);
        }
      }},
+    {"WindowOffByOne", [](EditedCheckpoint& c) { Fields(c)["sliding_window"] = 17; }},
+    {"OneEntryMore", [](EditedCheckpoint& c) { Fields(c)["index_topk"] = 9; }},
+    {"FewerScalings", [](EditedCheckpoint& c) { Fields(c)["hc_sinkhorn_iters"] = 1; }},
+    {"NoClamp", [](EditedCheckpoint& c) { Fields(c)["swiglu_limit"] = 1e6; }},
+    {"RouteScale", [](EditedCheckpoint& c) { Fields(c)["routed_scaling_factor"] = 1.0; }},
+};
+
+const EditCase kV4Edits[] = {
     {"NoPositionsInsideBlocks",
      [](EditedCheckpoint& c) {
        c.Edit(".attn.compressor.ape", [](std::byte* data, size_t bytes) {
@@ -83,14 +99,49 @@ const EditCase kEdits[] = {
          });
        });
      }},
-    {"WindowOffByOne", [](EditedCheckpoint& c) { c.config["sliding_window"] = 17; }},
-    {"OneEntryMore", [](EditedCheckpoint& c) { c.config["index_topk"] = 9; }},
-    {"FewerScalings", [](EditedCheckpoint& c) { c.config["hc_sinkhorn_iters"] = 1; }},
-    {"NoClamp", [](EditedCheckpoint& c) { c.config["swiglu_limit"] = 1e6; }},
-    {"RouteScale", [](EditedCheckpoint& c) { c.config["routed_scaling_factor"] = 1.0; }},
 };
 
-class DeepseekV4Edits : public ::testing::TestWithParam<EditCase> {};
+const EditCase kV41Edits[] = {
+    {"PlainPooling",
+     [](EditedCheckpoint& c) {
+       c.Edit(".compressor.wgate.weight",
+              [](std::byte* data, size_t bytes) { std::fill_n(data, bytes, std::byte{0}); });
+     }},
+    {"AnotherTokenMap",
+     [](EditedCheckpoint& c) {
+       c.Edit("engram.token_map",
+              [](std::byte* data, size_t) { std::swap(data[0], data[4 * 77]); });
+     }},
+    {"NoEngram",
+     [](EditedCheckpoint& c) {
+       c.Edit(".engram.wkv.weight",
+              [](std::byte* data, size_t bytes) { std::fill_n(data, bytes, std::byte{0}); });
+     }},
+    {"FewerCandidates", [](EditedCheckpoint& c) { Fields(c)["candidate_topk_blocks"] = 2; }},
+    {"AnotherIndexKeyNorm",
+     [](EditedCheckpoint& c) {
+       c.Edit(".indexer.k_norm.weight", [](std::byte* data, size_t bytes) {
+         std::reverse(reinterpret_cast<uint16_t*>(data), reinterpret_cast<uint16_t*>(data + bytes));
+       });
+     }},
+};
+
+struct EditParam {
+  std::filesystem::path source;
+  EditCase edit;
+};
+std::vector<EditParam> AllEdits() {
+  std::vector<EditParam> all;
+  for (const EditCase& edit : kSharedEdits) {
+    all.push_back({kV4, edit});
+    all.push_back({kV41, edit});
+  }
+  for (const EditCase& edit : kV4Edits) all.push_back({kV4, edit});
+  for (const EditCase& edit : kV41Edits) all.push_back({kV41, edit});
+  return all;
+}
+
+class DeepseekV4Edits : public ::testing::TestWithParam<EditParam> {};
 
 std::filesystem::path Folder() {
   return std::filesystem::path(::testing::TempDir()) /
@@ -110,9 +161,9 @@ std::vector<int32_t> Tokens() {
 }
 
 TEST_P(DeepseekV4Edits, MoveTheLogits) {
-  EditedCheckpoint checkpoint(kSource, Folder());
+  EditedCheckpoint checkpoint(GetParam().source, Folder());
   const std::vector<float> before = Logits(checkpoint.Open(), Tokens());
-  GetParam().edit(checkpoint);
+  GetParam().edit.edit(checkpoint);
   const std::vector<float> after = Logits(checkpoint.Open(), Tokens());
   float worst = 0.0f;
   for (size_t i = 0; i < before.size(); ++i) {
@@ -121,11 +172,56 @@ TEST_P(DeepseekV4Edits, MoveTheLogits) {
   EXPECT_GT(worst, 0.01f);  // a hundred tolerances
 }
 
-INSTANTIATE_TEST_SUITE_P(Mistakes, DeepseekV4Edits, ::testing::ValuesIn(kEdits),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Mistakes, DeepseekV4Edits, ::testing::ValuesIn(AllEdits()),
+                         [](const auto& test) {
+                           return (test.param.source == kV4 ? "V4_" : "V41_") +
+                                  std::string(test.param.edit.name);
+                         });
+
+// What a compressor keeps between two steps, lost: a step that begins inside a block, or behind a
+// page, shows it.
+struct LostState {
+  std::filesystem::path source;
+  const char* group;
+  int32_t at;  // where the second step begins
+};
+
+class DeepseekV4LostStates : public ::testing::TestWithParam<LostState> {};
+
+TEST_P(DeepseekV4LostStates, MoveTheLogits) {
+  const auto checkpoint = weights::Checkpoint::Open(GetParam().source).value();
+  const auto runner =
+      ModelRunner::Create(checkpoint, {.page_tokens = 32, .num_pages = 16, .max_tokens = 320})
+          .value();
+  const std::vector<int32_t> tokens = Tokens();
+  const std::vector<int32_t> first(tokens.begin(), tokens.begin() + GetParam().at);
+  const std::vector<int32_t> second(tokens.begin() + GetParam().at, tokens.end());
+  const auto run = [&](bool loses) {
+    runner->Step({{0, first, WantedLogits::kNone}});
+    if (loses) runner->Wipe(GetParam().group);
+    std::vector<float> logits = runner->Step({{0, second, WantedLogits::kAll}});
+    runner->Drop(0);
+    return logits;
+  };
+  const std::vector<float> kept = run(false), lost = run(true);
+  float worst = 0.0f;
+  for (size_t i = 0; i < kept.size(); ++i) worst = std::max(worst, std::abs(kept[i] - lost[i]));
+  EXPECT_GT(worst, 0.01f);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Groups, DeepseekV4LostStates,
+    ::testing::Values(LostState{kV4, "pending", 70}, LostState{kV4, "overlap", 64},
+                      LostState{kV4, "window", 64}, LostState{kV4, "compressed_32", 64},
+                      LostState{kV4, "compressed_4", 64}, LostState{kV41, "pending", 71},
+                      LostState{kV41, "window", 64}, LostState{kV41, "entries_1", 64},
+                      LostState{kV41, "entries_2", 64}, LostState{kV41, "engram_tokens", 64}),
+    [](const auto& test) {
+      return (test.param.source == kV4 ? "V4_" : "V41_") + std::string(test.param.group);
+    });
 
 TEST(DeepseekV4ExpertLists, ATokensExpertListMattersFromItsFirstPositionOn) {
-  EditedCheckpoint checkpoint(kSource, Folder());
+  EditedCheckpoint checkpoint(kV4, Folder());
   const std::vector<int32_t> tokens = Tokens();
   const std::vector<float> before = Logits(checkpoint.Open(), tokens);
   const int32_t id = tokens[90];
