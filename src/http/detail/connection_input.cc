@@ -14,8 +14,9 @@ namespace {
 constexpr int kMaxStepsPerTurn = 32;
 // While more than this is unsent, pipelined requests are not begun.
 constexpr size_t kMaxPipelinedOutput = 64 << 10;
-// A Content-Length is a claim: memory beyond this is taken as bytes arrive.
-constexpr size_t kMaxBodyReserve = 256 << 10;
+// A Content-Length is a claim: memory beyond this is taken as bytes arrive. Up to here it costs
+// addresses alone until they do, and spares a large body the moves of a string that grows.
+constexpr size_t kMaxBodyReserve = 2 << 20;
 
 }  // namespace
 

@@ -49,9 +49,9 @@ class Shard {
 
  private:
   static constexpr size_t kMaxRefusals = 64;
-  // A large body costs by the call, and a call costs by the wake-ups of both peers; still a quarter
-  // of a core's second-level cache.
-  static constexpr size_t kScratchBytes = 256 << 10;
+  // A large body costs by the call, and a call costs by the wake-ups of both peers. Measured with a
+  // relay of 16 MB on loopback: 5.7 ms of CPU by calls of 256 KiB, 4.3 ms by calls of 1 MiB.
+  static constexpr size_t kScratchBytes = 1 << 20;
 
   void CheckEmpty();
 
