@@ -222,6 +222,8 @@ ParseError ParseResponseHead(std::string_view head, std::string_view request_met
   if (const ParseError field_error = ParseFields(head, out.headers, facts)) {
     return {502, field_error.reason};
   }
+  // RFC 9112 §6.1: whoever relayed it may have read another end.
+  if (facts.chunked && http_1_0) return {502, "Transfer-Encoding in HTTP/1.0"};
   out.keep_alive = !facts.close && (!http_1_0 || facts.keep_alive);
   out.content_length = facts.content_length.value_or(0);
   const bool no_body =

@@ -126,9 +126,9 @@ TEST(ResponseHead, DecidesHowTheBodyEnds) {
   EXPECT_EQ(parse("HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n", "GET").framing,
             BodyFraming::kChunked);
   ResponseHead head;
-  for (const char* text :
-       {"HTTP/1.1 2x0 OK\r\n\r\n", "HTTP/1.1 099 OK\r\n\r\n", "HTTP/1.1 2000\r\n\r\n",
-        "HTTP/2.0 200 OK\r\n\r\n", "ICY 200 OK\r\n\r\n", "X\r\n\r\n"}) {
+  for (const char* text : {"HTTP/1.1 2x0 OK\r\n\r\n", "HTTP/1.1 099 OK\r\n\r\n",
+                           "HTTP/1.1 2000\r\n\r\n", "HTTP/2.0 200 OK\r\n\r\n", "ICY 200 OK\r\n\r\n",
+                           "X\r\n\r\n", "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"}) {
     EXPECT_EQ(ParseResponseHead(text, "GET", head).status, 502) << text;
   }
 }
