@@ -7,16 +7,20 @@
 
 #include "base/check.h"
 #include "gateway/api_keys.h"
-#include "gateway/body_scan.h"
 #include "gateway/discovery.h"
 #include "gateway/event_boundary.h"
 #include "gateway/kube_store.h"
 #include "gateway/own_routes.h"
 #include "gateway/pd_body.h"
 #include "gateway/worker_facts.h"
+#include "text/body_scan.h"
 
 namespace hayate::gateway {
 namespace {
+
+using text::BodyFields;
+using text::ScanBody;
+using text::Unescape;
 
 void CheckInside(std::string_view whole, std::string_view part) {
   if (part.empty()) return;
@@ -29,8 +33,6 @@ void Scan(std::string_view body) {
   const BodyFields fields = ScanBody(text);
   CheckInside(text, fields.model);
   CheckInside(text, fields.prompt);
-  CheckInside(text, fields.tools);
-  CheckInside(text, fields.lora);
   CHECK_LE(fields.insert_at, text.size());
   CHECK(!fields.complete || fields.is_object);
   std::string storage;
@@ -67,6 +69,7 @@ void Documents(std::string_view text) {
   ReadModelList(text, facts);
   (void)ReadLoads(text, -1, 1);
   (void)ReadLoads(text, 1, 1);
+  (void)ReadCacheChanges(text);
   const KubeOptions options;
   KubeStore store(options, WorkerRole::kRegular);
   (void)store.ApplyList(text);

@@ -31,7 +31,7 @@ class CacheAware final : public Policy {
 
   size_t Pick(std::span<const Candidate> candidates, const RouteKey& key, int64_t now_ns) override {
     tree_.MakePath(key.prompt, key.seed, path_);
-    tree_.Match(path_, matched_);
+    tree_.Match(path_, now_ns, matched_);
     const size_t chosen = Cheapest(candidates, key, now_ns);
     tree_.Insert(path_, candidates[chosen].slot, now_ns);
     const double uncached =
@@ -43,6 +43,13 @@ class CacheAware final : public Policy {
 
   void SetCapacity(uint16_t slot, int64_t tokens) override {
     tree_.SetCapacity(slot, static_cast<uint64_t>(static_cast<double>(tokens) * kBytesPerToken));
+  }
+  void OnCacheChanges(uint16_t slot, const CacheChanges& changes, int64_t now_ns) override {
+    // Blocks of another size have other hashes.
+    if (options_.block_bytes != text::kPromptBlockBytes) return;
+    if (changes.whole) tree_.Tells(slot);
+    for (const uint64_t hash : changes.held) tree_.Hold(hash, slot, now_ns);
+    for (const uint64_t hash : changes.dropped) tree_.Drop(hash, slot);
   }
   void Forget(uint16_t slot, WorkerId) override {
     tree_.Forget(slot);

@@ -10,6 +10,9 @@
 // again is cheaper than waiting. A worker that is balance_abs requests above the least loaded and
 // balance_rel times its load is out of the question. On a miss the least loaded worker wins, never
 // the one with the smallest tree: a new worker would get everything.
+//
+// What is cached is a guess from what was sent, or for workers that tell of their caches what they
+// told.
 
 #include <memory>
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "gateway/lane.h"
+#include "text/prompt_blocks.h"
 
 namespace hayate::gateway {
 namespace {
@@ -35,11 +36,6 @@ std::string_view EndName(AttemptEnd end) {
   return "";
 }
 
-uint64_t SeedOf(const BodyFields& fields, std::string_view model) {
-  return std::hash<std::string_view>{}(model) ^ std::hash<std::string_view>{}(fields.tools) * 3 ^
-         std::hash<std::string_view>{}(fields.lora) * 7;
-}
-
 }  // namespace
 
 Exchange::Exchange(Lane& lane, uint64_t id, http::Request& request, http::ResponseWriter writer,
@@ -67,12 +63,12 @@ Exchange::Exchange(Lane& lane, uint64_t id, http::Request& request, http::Respon
   }
   body_ = std::make_shared<const std::string>(std::move(request.body));
   bytes_in_ = body_->size();
-  body_fields_ = ScanBody(*body_);
+  body_fields_ = text::ScanBody(*body_);
   std::string storage;
-  model_ = Unescape(body_fields_.model, storage);
+  model_ = text::Unescape(body_fields_.model, storage);
   const int64_t asked = body_fields_.max_tokens < 0 ? kUsualOutputTokens : body_fields_.max_tokens;
   key_ = {.prompt = body_fields_.prompt,
-          .seed = SeedOf(body_fields_, model_),
+          .seed = text::PromptSeed(body_fields_),
           .sticky = sticky_,
           .prompt_tokens = static_cast<int64_t>(static_cast<double>(body_fields_.prompt.size()) /
                                                 kBytesPerToken),

@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "gateway/admission.h"
-#include "gateway/body_scan.h"
 #include "gateway/error_reply.h"
 #include "gateway/event_boundary.h"
 #include "gateway/header_rules.h"
@@ -31,6 +30,7 @@
 #include "http/client.h"
 #include "http/event_loop.h"
 #include "http/server.h"
+#include "text/body_scan.h"
 
 namespace hayate::gateway {
 
@@ -152,7 +152,7 @@ class Exchange {
   std::optional<uint64_t> body_bytes_;
   bool upload_started_ = false;
   bool upload_paused_ = false;
-  BodyFields body_fields_;
+  text::BodyFields body_fields_;
   std::string model_;
   RouteKey key_;
 

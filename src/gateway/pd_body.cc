@@ -44,7 +44,7 @@ std::optional<std::string_view> NextList(std::string_view json, size_t from) {
     int depth = 0;
     for (size_t i = begin; i < json.size(); ++i) {
       if (json[i] == '"') {
-        i = FindStringEnd(json, i + 1);
+        i = text::FindStringEnd(json, i + 1);
         continue;
       }
       if (json[i] == '[') ++depth;
@@ -83,7 +83,7 @@ size_t InsertBefore(std::string& answer, std::string_view own, std::string_view 
 
 }  // namespace
 
-size_t RoomsFor(const BodyFields& fields, bool chat) {
+size_t RoomsFor(const text::BodyFields& fields, bool chat) {
   // /generate fans n out inside the worker; a chat request with n > 1 is a batch of n there.
   const int64_t n = chat ? std::max<int64_t>(1, fields.n) : 1;
   const int64_t rooms = std::max<int64_t>(1, fields.batch) * n;

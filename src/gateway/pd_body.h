@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "gateway/body_scan.h"
+#include "text/body_scan.h"
 
 namespace hayate::gateway {
 
@@ -30,7 +30,7 @@ enum class RankField : uint8_t { kSingle, kPairLeg };
 std::string RankSplice(const RankChoice& choice, RankField field);
 
 // How many rooms a request needs: one for each sequence of a batch or of n > 1.
-size_t RoomsFor(const BodyFields& fields, bool chat);
+size_t RoomsFor(const text::BodyFields& fields, bool chat);
 inline constexpr size_t kMaxRooms = 4096;
 
 // "\"bootstrap_host\":…,\"bootstrap_port\":…,\"bootstrap_room\":…," to stand behind '{' of a body

@@ -44,6 +44,8 @@ class Policy {
                       int64_t now_ns) = 0;
   // The worker's cache can hold that many tokens.
   virtual void SetCapacity(uint16_t, int64_t /*tokens*/) {}
+  // What the worker told of its cache.
+  virtual void OnCacheChanges(uint16_t /*slot*/, const CacheChanges&, int64_t /*now_ns*/) {}
   // The worker is gone, or lost its cache.
   virtual void Forget(uint16_t /*slot*/, WorkerId) {}
   // Memory of what it remembers.

@@ -1,8 +1,5 @@
 #include "gateway/prefix_tree.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <algorithm>
 
 #include "base/check.h"
@@ -18,23 +15,10 @@ uint32_t Seconds(int64_t now_ns) { return static_cast<uint32_t>(now_ns / 1'000'0
 
 PrefixTree::PrefixTree(const Options& options) : options_(options), buckets_(kFirstBuckets) {
   options_.block_bytes = std::max<size_t>(options_.block_bytes, 8);
-  options_.max_text_bytes = std::min<size_t>(options_.max_text_bytes, 1u << 30);
 }
 
 void PrefixTree::MakePath(std::string_view text, uint64_t seed, Path& out) const {
-  out.hashes.clear();
-  out.ends.clear();
-  text = text.substr(0, options_.max_text_bytes);
-  uint64_t hash = seed;
-  size_t at = 0;
-  size_t block = options_.block_bytes;
-  while (at + block <= text.size()) {
-    hash = XXH3_64bits_withSeed(text.data() + at, block, hash);
-    at += block;
-    out.hashes.push_back(hash);
-    out.ends.push_back(static_cast<uint32_t>(at));
-    if (at >= block * 32) block *= 2;
-  }
+  text::HashPrompt(text, seed, options_.block_bytes, out);
 }
 
 size_t PrefixTree::FindBucket(uint64_t hash) const {
@@ -50,23 +34,34 @@ uint32_t PrefixTree::FindEntry(uint64_t hash, Slot slot) const {
   return index;
 }
 
-void PrefixTree::Match(const Path& path, std::vector<uint32_t>& matched) const {
+bool PrefixTree::IsStale(const Entry& entry, uint32_t now_s) const {
+  return !entry.told && slots_[entry.slot].tells &&
+         now_s > entry.touched_s + uint64_t{Seconds(options_.guess_ns)};
+}
+
+void PrefixTree::Match(const Path& path, int64_t now_ns, std::vector<uint32_t>& matched) const {
   matched.assign(slots_.size(), 0);
+  const uint32_t now_s = Seconds(now_ns);
   uint32_t before = 0;
   for (size_t i = 0; i < path.hashes.size(); ++i) {
     uint32_t index = buckets_[FindBucket(path.hashes[i])].head;
     if (index == kNone) return;
     for (; index != kNone; index = entries_[index].next_in_node) {
       uint32_t& depth = matched[entries_[index].slot];
-      if (depth == before) depth = path.ends[i];
+      if (depth == before && !IsStale(entries_[index], now_s)) depth = path.ends[i];
     }
     before = path.ends[i];
   }
 }
 
-void PrefixTree::Insert(const Path& path, Slot slot, int64_t now_ns) {
+PrefixTree::Holdings& PrefixTree::HoldingsOf(Slot slot) {
   CHECK_LT(size_t{slot}, kMaxSlots);
   if (slot >= slots_.size()) slots_.resize(slot + 1);
+  return slots_[slot];
+}
+
+void PrefixTree::Insert(const Path& path, Slot slot, int64_t now_ns) {
+  HoldingsOf(slot);
   const uint32_t now_s = Seconds(now_ns);
   // From the end to the root: the root is the newest, so leaves go first.
   for (size_t i = path.hashes.size(); i-- > 0;) {
@@ -77,13 +72,33 @@ void PrefixTree::Insert(const Path& path, Slot slot, int64_t now_ns) {
   while (bytes() > options_.max_bytes && num_entries_ > 0) DropOldestOfAll();
 }
 
-void PrefixTree::Touch(uint64_t hash, uint32_t block_bytes, Slot slot, uint32_t now_s) {
+void PrefixTree::Tells(Slot slot) {
+  HoldingsOf(slot).tells = true;
+  DropList(&Holdings::told, slot);
+}
+
+void PrefixTree::Hold(uint64_t hash, Slot slot, int64_t now_ns) {
+  const uint32_t index = Touch(hash, 0, slot, Seconds(now_ns));
+  if (!entries_[index].told) {
+    Unlink(index);
+    entries_[index].told = true;
+    Link(index);
+  }
+  while (bytes() > options_.max_bytes && num_entries_ > 0) DropOldestOfAll();
+}
+
+void PrefixTree::Drop(uint64_t hash, Slot slot) {
+  if (const uint32_t index = FindEntry(hash, slot); index != kNone) DropEntry(index);
+}
+
+// The entry, now its worker's newest.
+uint32_t PrefixTree::Touch(uint64_t hash, uint32_t block_bytes, Slot slot, uint32_t now_s) {
   uint32_t index = FindEntry(hash, slot);
   if (index != kNone) {
     Unlink(index);
     entries_[index].touched_s = now_s;
     Link(index);
-    return;
+    return index;
   }
   if ((num_nodes_ + 1) * 4 > buckets_.size() * 3) Grow();
   index = NewEntry();
@@ -98,10 +113,12 @@ void PrefixTree::Touch(uint64_t hash, uint32_t block_bytes, Slot slot, uint32_t 
                      .next_in_node = bucket.head,
                      .older = kNone,
                      .newer = kNone,
-                     .slot = slot};
+                     .slot = slot,
+                     .told = false};
   bucket.head = index;
   slots_[slot].held_bytes += block_bytes;
   Link(index);
+  return index;
 }
 
 uint32_t PrefixTree::NewEntry() {
@@ -115,23 +132,28 @@ uint32_t PrefixTree::NewEntry() {
   return index;
 }
 
+PrefixTree::List& PrefixTree::ListOf(const Entry& entry) {
+  Holdings& holdings = slots_[entry.slot];
+  return entry.told ? holdings.told : holdings.guessed;
+}
+
 void PrefixTree::Link(uint32_t index) {
-  Holdings& holdings = slots_[entries_[index].slot];
-  entries_[index].older = holdings.newest;
+  List& list = ListOf(entries_[index]);
+  entries_[index].older = list.newest;
   entries_[index].newer = kNone;
-  if (holdings.newest != kNone) entries_[holdings.newest].newer = index;
-  holdings.newest = index;
-  if (holdings.oldest == kNone) holdings.oldest = index;
+  if (list.newest != kNone) entries_[list.newest].newer = index;
+  list.newest = index;
+  if (list.oldest == kNone) list.oldest = index;
 }
 
 void PrefixTree::Unlink(uint32_t index) {
   const Entry& entry = entries_[index];
-  Holdings& holdings = slots_[entry.slot];
-  (entry.older == kNone ? holdings.oldest : entries_[entry.older].newer) = entry.newer;
-  (entry.newer == kNone ? holdings.newest : entries_[entry.newer].older) = entry.older;
+  List& list = ListOf(entry);
+  (entry.older == kNone ? list.oldest : entries_[entry.older].newer) = entry.newer;
+  (entry.newer == kNone ? list.newest : entries_[entry.newer].older) = entry.older;
 }
 
-void PrefixTree::Drop(uint32_t index) {
+void PrefixTree::DropEntry(uint32_t index) {
   Unlink(index);
   const Entry& entry = entries_[index];
   slots_[entry.slot].held_bytes -= entry.block_bytes;
@@ -168,36 +190,41 @@ void PrefixTree::Grow() {
 }
 
 void PrefixTree::Trim(Slot slot, uint32_t now_s) {
-  Holdings& holdings = slots_[slot];
+  const Holdings& holdings = slots_[slot];
   const uint32_t max_age_s = Seconds(options_.max_age_ns);
-  while (holdings.oldest != kNone) {
-    const bool over = holdings.capacity > 0 && holdings.held_bytes > holdings.capacity;
-    const bool old = now_s > entries_[holdings.oldest].touched_s + uint64_t{max_age_s};
+  while (holdings.guessed.oldest != kNone) {
+    const Entry& oldest = entries_[holdings.guessed.oldest];
+    const bool over =
+        !holdings.tells && holdings.capacity > 0 && holdings.held_bytes > holdings.capacity;
+    const bool old = now_s > oldest.touched_s + uint64_t{max_age_s} || IsStale(oldest, now_s);
     if (!over && !old) return;
-    Drop(holdings.oldest);
+    DropEntry(holdings.guessed.oldest);
   }
 }
 
 void PrefixTree::DropOldestOfAll() {
   uint32_t oldest = kNone;
   for (const Holdings& holdings : slots_) {
-    if (holdings.oldest == kNone) continue;
-    if (oldest == kNone || entries_[holdings.oldest].touched_s < entries_[oldest].touched_s) {
-      oldest = holdings.oldest;
+    for (const uint32_t index : {holdings.guessed.oldest, holdings.told.oldest}) {
+      if (index == kNone) continue;
+      if (oldest == kNone || entries_[index].touched_s < entries_[oldest].touched_s) oldest = index;
     }
   }
-  Drop(oldest);
+  DropEntry(oldest);
+}
+
+void PrefixTree::DropList(List Holdings::*list, Slot slot) {
+  while ((slots_[slot].*list).oldest != kNone) DropEntry((slots_[slot].*list).oldest);
 }
 
 void PrefixTree::SetCapacity(Slot slot, uint64_t text_bytes) {
-  CHECK_LT(size_t{slot}, kMaxSlots);
-  if (slot >= slots_.size()) slots_.resize(slot + 1);
-  slots_[slot].capacity = text_bytes;
+  HoldingsOf(slot).capacity = text_bytes;
 }
 
 void PrefixTree::Forget(Slot slot) {
   if (slot >= slots_.size()) return;
-  while (slots_[slot].oldest != kNone) Drop(slots_[slot].oldest);
+  DropList(&Holdings::guessed, slot);
+  DropList(&Holdings::told, slot);
   slots_[slot] = Holdings{};
 }
 
@@ -210,16 +237,20 @@ void PrefixTree::CheckIntegrity() const {
   size_t listed = 0;
   for (size_t slot = 0; slot < slots_.size(); ++slot) {
     uint64_t held = 0;
-    uint32_t before = kNone;
-    for (uint32_t i = slots_[slot].oldest; i != kNone; i = entries_[i].newer) {
-      CHECK_EQ(size_t{entries_[i].slot}, slot);
-      CHECK_EQ(entries_[i].older, before);
-      CHECK_EQ(FindEntry(entries_[i].hash, entries_[i].slot), i);
-      held += entries_[i].block_bytes;
-      before = i;
-      ++listed;
+    for (const bool told : {false, true}) {
+      const List& list = told ? slots_[slot].told : slots_[slot].guessed;
+      uint32_t before = kNone;
+      for (uint32_t i = list.oldest; i != kNone; i = entries_[i].newer) {
+        CHECK_EQ(size_t{entries_[i].slot}, slot);
+        CHECK_EQ(entries_[i].told, told);
+        CHECK_EQ(entries_[i].older, before);
+        CHECK_EQ(FindEntry(entries_[i].hash, entries_[i].slot), i);
+        held += entries_[i].block_bytes;
+        before = i;
+        ++listed;
+      }
+      CHECK_EQ(list.newest, before);
     }
-    CHECK_EQ(slots_[slot].newest, before);
     CHECK_EQ(slots_[slot].held_bytes, held);
   }
   CHECK_EQ(listed, num_entries_);

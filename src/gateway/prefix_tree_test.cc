@@ -23,9 +23,9 @@ PrefixTree::Path PathOf(const PrefixTree& tree, std::string_view text, uint64_t 
 }
 
 uint32_t MatchedBy(const PrefixTree& tree, std::string_view text, PrefixTree::Slot slot,
-                   uint64_t seed = 0) {
+                   uint64_t seed = 0, int64_t now_ns = 0) {
   std::vector<uint32_t> matched;
-  tree.Match(PathOf(tree, text, seed), matched);
+  tree.Match(PathOf(tree, text, seed), now_ns, matched);
   return slot < matched.size() ? matched[slot] : 0;
 }
 
@@ -106,6 +106,7 @@ TEST(PrefixTree, RandomOperationsKeepTheBooksInOrder) {
   for (int step = 0; step < 5000; ++step) {
     const auto slot = static_cast<PrefixTree::Slot>(rng.Below(6));
     const std::string& text = texts[rng.Below(40)];
+    const int64_t now_ns = int64_t{step} * 100'000'000;
     switch (rng.Below(20)) {
       case 0:
         tree.Forget(slot);
@@ -114,14 +115,87 @@ TEST(PrefixTree, RandomOperationsKeepTheBooksInOrder) {
       case 1:
         tree.SetCapacity(slot, 1000 + rng.Below(20'000));
         break;
+      case 2:
+        if (slot % 2 == 0) tree.Tells(slot);
+        break;
+      case 3:
+      case 4:
+      case 5:
+        if (!tree.tells(slot)) break;
+        for (const uint64_t hash : PathOf(tree, text).hashes) {
+          rng.Below(3) != 0 ? tree.Hold(hash, slot, now_ns) : tree.Drop(hash, slot);
+        }
+        break;
       default:
-        tree.Insert(PathOf(tree, text), slot, int64_t{step} * 100'000'000);
+        tree.Insert(PathOf(tree, text), slot, now_ns);
         if (tree.held_bytes(slot) >= text.size()) {
-          EXPECT_EQ(MatchedBy(tree, text, slot), text.size() / 64 * 64);
+          EXPECT_EQ(MatchedBy(tree, text, slot, 0, now_ns), text.size() / 64 * 64);
         }
     }
     if (step % 50 == 0) tree.CheckIntegrity();
   }
+}
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+void HoldAll(PrefixTree& tree, const PrefixTree::Path& path, PrefixTree::Slot slot) {
+  for (const uint64_t hash : path.hashes) tree.Hold(hash, slot, 0);
+}
+
+TEST(PrefixTree, BelievesAWorkerThatTells) {
+  PrefixTree tree({});
+  const std::string text = Text(1, 1000);
+  const PrefixTree::Path path = PathOf(tree, text);
+  tree.Insert(path, 1, 0);
+  tree.Tells(0);
+  EXPECT_EQ(MatchedBy(tree, text, 0), 0u);
+  HoldAll(tree, path, 0);
+  EXPECT_EQ(MatchedBy(tree, text, 0, 0, 1000 * kSecond), 960u);
+  // It evicts leaves first; what it dropped is not there, whatever was sent to it.
+  tree.Drop(path.hashes.back(), 0);
+  tree.Drop(path.hashes[path.hashes.size() - 2], 0);
+  EXPECT_EQ(MatchedBy(tree, text, 0), 832u);
+  // Others are not concerned.
+  EXPECT_EQ(MatchedBy(tree, text, 1, 0, 1000 * kSecond), 960u);
+  tree.CheckIntegrity();
+  // It tells anew: what it held before is gone.
+  tree.Tells(0);
+  EXPECT_EQ(MatchedBy(tree, text, 0), 0u);
+  tree.Drop(12345, 0);
+  tree.CheckIntegrity();
+}
+
+TEST(PrefixTree, AGuessAboutAWorkerThatTellsCountsForAWhile) {
+  PrefixTree tree({});
+  const std::string text = Text(1, 1000);
+  const PrefixTree::Path path = PathOf(tree, text);
+  tree.Tells(0);
+  tree.Insert(path, 0, 100 * kSecond);
+  EXPECT_EQ(MatchedBy(tree, text, 0, 0, 130 * kSecond), 960u);
+  EXPECT_EQ(MatchedBy(tree, text, 0, 0, 131 * kSecond), 0u);
+  // Told in time it stays, and the rest of the guess is cleared away by the next insertion.
+  tree.Hold(path.hashes[0], 0, 110 * kSecond);
+  tree.Hold(path.hashes[1], 0, 110 * kSecond);
+  EXPECT_EQ(MatchedBy(tree, text, 0, 0, 131 * kSecond), 128u);
+  const size_t before = tree.num_entries();
+  tree.Insert(PathOf(tree, Text(2, 64)), 0, 200 * kSecond);
+  EXPECT_EQ(tree.num_entries(), before - 13 + 1);
+  tree.CheckIntegrity();
+}
+
+TEST(PrefixTree, WhatWorkersTellIsBoundedByBytesToo) {
+  PrefixTree tree({.max_bytes = 100'000});
+  tree.Tells(0);
+  tree.SetCapacity(0, 1);  // of guesses alone
+  for (uint64_t hash = 1; hash <= 10'000; ++hash) {
+    tree.Hold(hash * 0x9E3779B97F4A7C15u, 0, static_cast<int64_t>(hash));
+  }
+  EXPECT_LE(tree.bytes(), 100'000u);
+  EXPECT_GT(tree.bytes(), 90'000u);
+  tree.CheckIntegrity();
+  tree.Forget(0);
+  EXPECT_EQ(tree.num_entries(), 0u);
+  EXPECT_FALSE(tree.tells(0));
 }
 
 }  // namespace

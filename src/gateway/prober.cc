@@ -1,5 +1,7 @@
 #include "gateway/prober.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "base/log.h"
@@ -13,6 +15,11 @@ namespace {
 constexpr std::chrono::milliseconds kTick{50};
 constexpr int64_t kSweepNs = 5'000'000'000;
 constexpr size_t kMaxInfoBytes = 4 << 20;
+// A whole cache: 20 bytes a hash.
+constexpr size_t kMaxCacheBytes = 64 << 20;
+constexpr std::string_view kCachePath = "/v1/cache_events";
+// Hashes put into the tree under one hold of the lock: about 50 microseconds.
+constexpr size_t kCacheSlice = 512;
 
 struct Reply {
   int status = 0;  // 0: none
@@ -20,7 +27,7 @@ struct Reply {
 };
 
 Reply Get(const GatewayOptions& options, const Target& target, const std::string& path,
-          const std::string& key) {
+          const std::string& key, size_t max_bytes = kMaxInfoBytes) {
   const auto timeout = options.health_timeout;
   auto client = http::BlockingClient::Create(target.endpoint, {.connect_timeout = timeout,
                                                                .head_timeout = timeout,
@@ -29,7 +36,7 @@ Reply Get(const GatewayOptions& options, const Target& target, const std::string
   if (!client.ok()) return {};
   http::ClientRequest request{.target = target.base_path + path};
   if (!key.empty()) request.headers.emplace_back("Authorization", "Bearer " + key);
-  auto response = client->Fetch(std::move(request), kMaxInfoBytes);
+  auto response = client->Fetch(std::move(request), max_bytes);
   if (!response.ok()) return {};
   return {response->status, std::move(response->body)};
 }
@@ -61,11 +68,13 @@ void Prober::Tick() {
   ExpireQueue(now_ns);
   std::vector<Router::Probe> due;
   std::vector<Router::Probe> loads;
+  std::vector<Router::CacheRead> caches;
   {
     std::lock_guard lock(state_.mutex);
     for (const WorkerId id : state_.router.Reap()) state_.targets.erase(id);
     const int64_t patience_ns = 4 * std::chrono::nanoseconds(state_.options.health_timeout).count();
     due = state_.router.DueProbes(now_ns, patience_ns);
+    caches = state_.router.DueCacheReads(now_ns, patience_ns);
     if (state_.options.load_interval.count() > 0 && now_ns >= next_load_ns_) {
       next_load_ns_ = now_ns + std::chrono::nanoseconds(state_.options.load_interval).count();
       for (const auto& worker : state_.router.Workers()) {
@@ -80,6 +89,11 @@ void Prober::Tick() {
     (void)pool_.TrySubmit([this, probe] {
       if (stopping_) return;
       if (const auto target = Resolve(probe)) AskLoad(probe, *target);
+    });
+  }
+  for (const Router::CacheRead& read : caches) {
+    (void)pool_.TrySubmit([this, read] {
+      if (!stopping_) AskCache(read);
     });
   }
   state_.WakeWaiting(now_ns);  // a breaker's time may be over
@@ -156,6 +170,11 @@ void Prober::AskFacts(const Router::Probe& probe, const Target& target) {
   if (info.status == 200) ReadServerInfo(info.body, facts);
   const Reply models = Get(state_.options, target, "/v1/models", probe.spec->api_key);
   if (models.status == 200) ReadModelList(models.body, facts);
+  if (state_.options.router.cache_read_ns > 0) {
+    const Reply cache =
+        Get(state_.options, target, std::string(kCachePath) + "?limit=0", probe.spec->api_key);
+    facts.tells_cache = cache.status == 200 && ReadCacheChanges(cache.body).has_value();
+  }
   {
     std::lock_guard lock(state_.mutex);
     state_.router.OnFacts(probe.id, facts);
@@ -171,6 +190,35 @@ void Prober::AskLoad(const Router::Probe& probe, const Target& target) {
   if (!load) return;
   std::lock_guard lock(state_.mutex);
   state_.router.OnLoad(probe.id, *load);
+}
+
+void Prober::AskCache(const Router::CacheRead& read) {
+  std::shared_ptr<const Target> target;
+  {
+    std::lock_guard lock(state_.mutex);
+    if (const auto it = state_.targets.find(read.id); it != state_.targets.end()) {
+      target = it->second;
+    }
+  }
+  std::optional<CacheChanges> changes;
+  if (target != nullptr) {
+    const Reply reply =
+        Get(state_.options, *target,
+            fmt::format("{}?epoch={:x}&after={}", kCachePath, read.cursor.epoch, read.cursor.next),
+            read.spec->api_key, kMaxCacheBytes);
+    if (reply.status == 200) changes = ReadCacheChanges(reply.body);
+  }
+  // The cursor moves with the last slice: what comes between makes the rest void.
+  while (changes && changes->held.size() > kCacheSlice) {
+    const auto rest = changes->held.end() - kCacheSlice;
+    CacheChanges slice{.cursor = read.cursor, .whole = std::exchange(changes->whole, false)};
+    slice.held.assign(rest, changes->held.end());
+    changes->held.erase(rest, changes->held.end());
+    std::lock_guard lock(state_.mutex);
+    state_.router.OnCacheRead(read, slice, clock_.NowNs());
+  }
+  std::lock_guard lock(state_.mutex);
+  state_.router.OnCacheRead(read, changes, clock_.NowNs());
 }
 
 }  // namespace hayate::gateway

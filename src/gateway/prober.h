@@ -33,6 +33,7 @@ class Prober {
   bool AskHealth(const Router::Probe& probe, const Target& target);
   void AskFacts(const Router::Probe& probe, const Target& target);
   void AskLoad(const Router::Probe& probe, const Target& target);
+  void AskCache(const Router::CacheRead& read);
 
   State& state_;
   const Clock& clock_;

@@ -111,8 +111,17 @@ void Router::OnProbe(WorkerId id, bool good, int64_t now_ns) {
   if (worker->health.state() != Health::State::kUp || before != Health::State::kDown) return;
   worker->breaker.OnReturn();
   // Behind a closed port the process was gone, and its cache with it. Mere silence empties nothing.
-  if (!std::exchange(worker->lost, false)) return;
-  for (const auto& [pool, policy] : policies_) policy->Forget(worker->slot, id);
+  if (std::exchange(worker->lost, false)) ForgetCache(*worker);
+}
+
+void Router::ForgetCache(Worker& worker) {
+  for (const auto& [pool, policy] : policies_) {
+    policy->Forget(worker.slot, worker.id);
+    if (worker.facts.max_total_tokens > 0) {
+      policy->SetCapacity(worker.slot, worker.facts.max_total_tokens);
+    }
+  }
+  worker.cache_cursor = {};
 }
 
 std::vector<Router::Probe> Router::DueProbes(int64_t now_ns, int64_t patience_ns) {
@@ -170,8 +179,32 @@ void Router::OnLoad(WorkerId id, const ReportedLoad& load) {
 }
 
 void Router::OnCacheFlushed() {
+  for (const auto& worker : workers_) ForgetCache(*worker);
+}
+
+std::vector<Router::CacheRead> Router::DueCacheReads(int64_t now_ns, int64_t patience_ns) {
+  std::vector<CacheRead> due;
+  if (options_.cache_read_ns <= 0) return due;
   for (const auto& worker : workers_) {
-    for (const auto& [pool, policy] : policies_) policy->Forget(worker->slot, worker->id);
+    // The ranks of a process share no cache, and it does not tell them apart.
+    if (!worker->facts.tells_cache || worker->spec->dp_rank >= 0) continue;
+    if (StateOf(*worker) != WorkerState::kReady || now_ns < worker->next_cache_read_ns) continue;
+    worker->next_cache_read_ns = now_ns + patience_ns;
+    due.push_back({worker->id, worker->spec, worker->cache_cursor});
+  }
+  return due;
+}
+
+void Router::OnCacheRead(const CacheRead& read, const std::optional<CacheChanges>& changes,
+                         int64_t now_ns) {
+  Worker* worker = Get(read.id);
+  if (worker == nullptr) return;
+  worker->next_cache_read_ns = changes && changes->more ? now_ns : now_ns + options_.cache_read_ns;
+  // Its cache was lost, or a policy made, since it was asked: then it is asked for everything.
+  if (!changes || worker->cache_cursor != read.cursor) return;
+  worker->cache_cursor = changes->cursor;
+  for (const auto& [pool, policy] : policies_) {
+    if (pool.first == worker->role) policy->OnCacheChanges(worker->slot, *changes, now_ns);
   }
 }
 
@@ -303,6 +336,7 @@ Policy& Router::PolicyFor(WorkerRole role, std::string_view pool) {
     if (worker->facts.max_total_tokens > 0) {
       policy.SetCapacity(worker->slot, worker->facts.max_total_tokens);
     }
+    worker->cache_cursor = {};  // the new one wants to know everything
   }
   return policy;
 }

@@ -33,6 +33,7 @@ struct RouterOptions {
   int64_t suspect_ns = 1'000'000'000;      // the longest that a broken connection's probe may take
   int64_t load_valid_ns = 30'000'000'000;  // a reported load older than this says nothing
   int64_t max_workers = 4096;
+  int64_t cache_read_ns = 250'000'000;  // between two looks at what a worker tells; 0: never
   // Each data-parallel rank of a process is a worker of its own: ranks share no cache.
   bool dp_aware = false;
 };
@@ -76,6 +77,17 @@ class Router {
   void OnFacts(WorkerId id, const WorkerFacts& facts);
   void OnLoad(WorkerId id, const ReportedLoad& load);
   void OnCacheFlushed();
+  // Workers that tell of their caches and are to be asked now; each is due again after OnCacheRead,
+  // or after `patience_ns` without.
+  struct CacheRead {
+    WorkerId id;
+    std::shared_ptr<const WorkerSpec> spec;
+    CacheCursor cursor;
+  };
+  std::vector<CacheRead> DueCacheReads(int64_t now_ns, int64_t patience_ns);
+  // Without an answer it is asked again; what it told before still counts.
+  void OnCacheRead(const CacheRead& read, const std::optional<CacheChanges>& changes,
+                   int64_t now_ns);
 
   // Requests.
   struct Picked {
@@ -142,6 +154,8 @@ class Router {
     OutlierScore outlier;
     WorkerFacts facts;
     ReportedLoad reported;
+    CacheCursor cache_cursor;
+    int64_t next_cache_read_ns = 0;
     int64_t avoid_until_ns = 0;
     int64_t probing_until_ns = 0;  // a probe is under way
     bool lost = false;             // since it was last up: its process is another one
@@ -164,6 +178,7 @@ class Router {
   bool Serves(const Worker& worker, std::string_view model) const;
   Policy& PolicyFor(WorkerRole role, std::string_view pool);
   void CountRoles();
+  void ForgetCache(Worker& worker);
   WorkerId Place(const WorkerSpec& spec);
   void SplitRanks(Worker& worker);
   void JudgeOutliers(Worker& worker, int64_t now_ns);

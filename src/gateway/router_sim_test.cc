@@ -1,7 +1,8 @@
 // The gateway's decisions under a virtual clock: arrivals, workers that are killed and come back,
-// slow and busy ones, probes that take their time, clients that leave. Whatever the seed, no
-// request is lost or answered twice, no limit is exceeded, nobody starves, killing costs no plain
-// request that its retries can save, the killed return, and every count returns to zero.
+// slow and busy ones, probes that take their time, workers that tell of their caches, clients that
+// leave. Whatever the seed, no request is lost or answered twice, no limit is exceeded, nobody
+// starves, killing costs no plain request that its retries can save, the killed return, and every
+// count returns to zero.
 
 #include <gtest/gtest.h>
 
@@ -12,6 +13,7 @@
 #include "base/rng.h"
 #include "gateway/admission.h"
 #include "gateway/router.h"
+#include "text/prompt_blocks.h"
 
 namespace hayate::gateway {
 namespace {
@@ -72,6 +74,7 @@ class Simulation {
     for (int i = 0; i < count; ++i) {
       const auto id = router_.Add({.url = "http://w" + std::to_string(i) + ":80"});
       workers_.push_back({.id = *id});
+      router_.OnFacts(*id, {.tells_cache = rng_.Below(2) == 0});
       router_.OnProbe(*id, true, 0);
       if (world_ == World::kFaultsToo && rng_.Below(4) == 0) workers_.back().busy_above = 3;
     }
@@ -148,10 +151,20 @@ class Simulation {
     }
   }
 
+  static constexpr uint32_t kGroups = 7;
+  static std::string PromptOf(uint32_t group) {
+    return "prompt of group " + std::to_string(group) + std::string(200, 'x');
+  }
+  static std::vector<uint64_t> HashesOf(const std::string& prompt) {
+    text::PromptBlocks blocks;
+    text::HashPrompt(prompt, 0, text::kPromptBlockBytes, blocks);
+    return blocks.hashes;
+  }
+
   void Attempt(int r) {
     SimRequest& request = requests_[r];
     const WaitingRoom::Pool pool{};
-    const std::string prompt = "prompt of group " + std::to_string(r % 7) + std::string(200, 'x');
+    const std::string prompt = PromptOf(static_cast<uint32_t>(r) % kGroups);
     Router::Picked picked{.may_come = true};
     if (request.place != 0 || !room_.HasLine(pool)) {
       picked = router_.Pick(
@@ -282,6 +295,21 @@ class Simulation {
     }
   }
 
+  // Workers that tell of their caches tell at random, and what they told before they died is late.
+  void ReadCaches() {
+    for (const auto& read : router_.DueCacheReads(now_ns_, 1000 * kMs)) {
+      const uint64_t epoch = static_cast<uint64_t>(Of(read.id).life) + 1;
+      std::optional<CacheChanges> changes;
+      if (Of(read.id).alive) {
+        changes = CacheChanges{.cursor = {epoch, read.cursor.next + 1},
+                               .whole = read.cursor.epoch != epoch,
+                               .held = HashesOf(PromptOf(rng_.Below(kGroups))),
+                               .dropped = HashesOf(PromptOf(rng_.Below(kGroups)))};
+      }
+      At(Soon(0, 100), [this, read, changes] { router_.OnCacheRead(read, changes, now_ns_); });
+    }
+  }
+
   // Those in the room for whom there is a worker.
   void Call() {
     std::vector<WaitingRoom::Ticket> woken;
@@ -295,6 +323,7 @@ class Simulation {
 
   void Tick() {
     StartProbes();
+    ReadCaches();
     Call();
     std::vector<Admission::Ticket> expired;
     admission_.Expire(now_ns_, expired);

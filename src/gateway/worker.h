@@ -48,6 +48,24 @@ struct WorkerFacts {
   int64_t dp_size = 1;
   bool role_known = false;
   WorkerRole role = WorkerRole::kRegular;
+  bool tells_cache = false;  // has GET /v1/cache_events
+};
+
+// How far a worker's telling of its cache was read; the default asks for all of it.
+struct CacheCursor {
+  uint64_t epoch = 0;  // of the worker's process
+  uint64_t next = 0;   // changes before were read
+
+  bool operator==(const CacheCursor&) const = default;
+};
+
+// What it told since then, as hashes of text/prompt_blocks.h.
+struct CacheChanges {
+  CacheCursor cursor;  // to go on from
+  bool whole = false;  // `held` is all that it holds; else changes
+  bool more = false;   // has more to tell at once
+  std::vector<uint64_t> held;
+  std::vector<uint64_t> dropped;
 };
 
 // What it last reported of its load (/v1/loads).

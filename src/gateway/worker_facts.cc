@@ -3,6 +3,9 @@
 #include <simdjson.h>
 
 #include <algorithm>
+#include <charconv>
+
+#include "text/prompt_blocks.h"
 
 namespace hayate::gateway {
 namespace {
@@ -23,6 +26,28 @@ int64_t NumberOf(const element& object, const char* key) {
 std::string_view TextOf(const element& object, const char* key) {
   std::string_view text;
   return object[key].get(text) == simdjson::SUCCESS ? text : std::string_view();
+}
+
+std::optional<uint64_t> HexOf(std::string_view text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// False when an element is no hash.
+bool ReadHashes(const element& root, const char* key, std::vector<uint64_t>& out) {
+  simdjson::dom::array list;
+  if (root[key].get(list) != simdjson::SUCCESS) return false;
+  out.reserve(list.size());
+  for (const element& entry : list) {
+    std::string_view text;
+    if (entry.get(text) != simdjson::SUCCESS) return false;
+    const auto hash = HexOf(text);
+    if (!hash) return false;
+    out.push_back(*hash);
+  }
+  return true;
 }
 
 void AddModel(std::string_view name, WorkerFacts& out) {
@@ -88,6 +113,24 @@ std::optional<ReportedLoad> ReadLoads(std::string_view json, int dp_rank, int64_
   load.waiting = std::max<int64_t>(load.waiting, 0);
   load.running = std::max<int64_t>(load.running, 0);
   return load;
+}
+
+std::optional<CacheChanges> ReadCacheChanges(std::string_view json) {
+  simdjson::dom::parser parser;
+  element root;
+  const simdjson::padded_string padded(json);
+  if (parser.parse(padded).get(root) != simdjson::SUCCESS || !root.is_object()) return std::nullopt;
+  if (NumberOf(root, "block_bytes") != int64_t{text::kPromptBlockBytes}) return std::nullopt;
+  const auto epoch = HexOf(TextOf(root, "epoch"));
+  CacheChanges changes;
+  if (!epoch || root["next"].get(changes.cursor.next) != simdjson::SUCCESS ||
+      root["whole"].get(changes.whole) != simdjson::SUCCESS ||
+      root["more"].get(changes.more) != simdjson::SUCCESS ||
+      !ReadHashes(root, "held", changes.held) || !ReadHashes(root, "dropped", changes.dropped)) {
+    return std::nullopt;
+  }
+  changes.cursor.epoch = *epoch;
+  return changes;
 }
 
 }  // namespace hayate::gateway

@@ -17,5 +17,7 @@ void ReadServerInfo(std::string_view json, WorkerFacts& out);
 void ReadModelList(std::string_view json, WorkerFacts& out);
 // Of /v1/loads, or of the older /get_load: of one data-parallel rank, or summed over them (-1).
 std::optional<ReportedLoad> ReadLoads(std::string_view json, int dp_rank, int64_t now_ns);
+// Of /v1/cache_events. Nothing when it is not that, or its blocks are not of our size.
+std::optional<CacheChanges> ReadCacheChanges(std::string_view json);
 
 }  // namespace hayate::gateway

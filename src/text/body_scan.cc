@@ -1,4 +1,7 @@
-#include "gateway/body_scan.h"
+#include "text/body_scan.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -8,7 +11,7 @@
 #include <bit>
 #include <charconv>
 
-namespace hayate::gateway {
+namespace hayate::text {
 namespace {
 
 bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
@@ -130,10 +133,10 @@ void ReadField(std::string_view key, std::string_view raw, BodyFields& out) {
              key == "input") {
     out.prompt = raw;
     out.batch = key == "messages" || key == "input" ? 0 : CountBatch(raw);
-  } else if (key == "tools") {
-    out.tools = raw;
-  } else if (key == "lora_path") {
-    out.lora = raw;
+  } else if (key == "tools" || key == "system" || key == "instructions" || key == "lora_path" ||
+             key == "cache_salt" || key == "extra_key") {
+    out.context_hash +=
+        XXH3_64bits_withSeed(raw.data(), raw.size(), XXH3_64bits(key.data(), key.size()));
   } else if (key == "stream") {
     out.stream = raw == "true";
   } else if (key == "return_logprob") {
@@ -240,4 +243,4 @@ std::string_view Unescape(std::string_view raw, std::string& storage) {
   return storage;
 }
 
-}  // namespace hayate::gateway
+}  // namespace hayate::text

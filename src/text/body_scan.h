@@ -1,13 +1,13 @@
 #pragma once
-// What the gateway needs to know of a JSON request body, found in place: nothing is parsed into a
-// tree, copied or unescaped, and long strings are skipped at memory speed. The worker judges the
-// body; a malformed one is passed on as it is, without what could not be found.
+// What routing needs to know of a JSON request body, found in place: nothing is parsed into a tree,
+// copied or unescaped, and long strings are skipped at memory speed. Whoever serves the request
+// judges the body; of a malformed one there is what could be found.
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 
-namespace hayate::gateway {
+namespace hayate::text {
 
 // Views into the scanned bytes. Of a repeated key the last one counts, as for most parsers.
 struct BodyFields {
@@ -20,8 +20,9 @@ struct BodyFields {
   // The raw value that starts the worker's prompt: messages, prompt, text, input_ids or input. Cut
   // off where the scanned bytes end. Two prompts with a common beginning have values with one.
   std::string_view prompt;
-  std::string_view tools;  // raw: goes before the messages in most chat templates
-  std::string_view lora;   // raw: another adapter shares no cache
+  // Of the raw values, with their names, that come before the prompt for the model (tools, system,
+  // instructions) or divide its cache (lora_path, cache_salt, extra_key). Order does not matter.
+  uint64_t context_hash = 0;
   bool stream = false;
   bool return_logprob = false;
   int64_t max_tokens = -1;  // whichever of the names was there; -1: none
@@ -39,4 +40,4 @@ std::string_view Unescape(std::string_view raw, std::string& storage);
 // quote, or bytes.size().
 size_t FindStringEnd(std::string_view bytes, size_t begin);
 
-}  // namespace hayate::gateway
+}  // namespace hayate::text
