@@ -144,6 +144,7 @@ void ReleasePredecessor() {
 
 Status RunGateway(const GatewayFlags& flags, const Reread& reread) {
   RETURN_IF_ERROR(SetLogLevel(flags.log_level));
+  for (const std::string& line : flags.without_effect) LOG_WARN("without effect: {}", line);
   RaiseDescriptorLimit();
   StopSignals signals({SIGHUP, SIGUSR2});
   ASSIGN_OR_RETURN(gateway::GatewayOptions options, ResolveGatewayOptions(flags));

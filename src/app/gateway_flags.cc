@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 
 #include "app/commands.h"
@@ -67,6 +69,10 @@ void AddWorkers(CLI::App& command, GatewayFlags& f) {
                "each data-parallel rank that a worker tells of is a worker of its own");
   group.Number("--load-monitor-interval", f.load_monitor_interval,
                "seconds between two looks at the workers' load; 0: never");
+  group.Count("--cache-event-interval-ms", f.cache_event_interval_ms,
+              "between two looks at what workers tell of their caches\n"
+              "(hayate serve --enable-cache-events); 0: never",
+              0, kMany);
 }
 
 void AddTls(CLI::App& command, GatewayFlags& f) {
@@ -78,7 +84,7 @@ void AddTls(CLI::App& command, GatewayFlags& f) {
   group.Add("--tls-client-ca-path", f.tls_client_ca_path, "clients must prove a certificate of it")
       ->check(CLI::ExistingFile);
   group
-      .Add("--ca-cert-path,--worker-ca-path", f.worker_ca_path,
+      .Add("--ca-cert-path,--ca-cert-paths,--worker-ca-path", f.worker_ca_path,
            "whom to trust for https workers; the system's without it")
       ->check(CLI::ExistingFile);
   group.Add("--client-cert-path", f.worker_cert_path, "shown to workers")->check(CLI::ExistingFile);
@@ -125,6 +131,7 @@ void AddPolicy(CLI::App& command, GatewayFlags& f) {
               1024);
   group.Number("--max-prefix-age-secs", f.max_age_secs,
                "cache_aware: prefixes unused so long are forgotten");
+  group.Number("--max-idle-secs", f.max_idle_secs, "sticky: keys unused so long are forgotten");
   group.Add("--routing-key-header", f.routing_key_header,
             "consistent_hash, sticky: the header with the key");
 }
@@ -203,6 +210,45 @@ void AddOperation(CLI::App& command, GatewayFlags& f) {
                "then: time for requests under way", 86400.0);
 }
 
+// Flags of sglang-router whose purpose is met otherwise: a start line that has them still works.
+void AddWithoutEffect(CLI::App& command, GatewayFlags& f) {
+  struct Flag {
+    const char* name;
+    const char* why;
+  };
+  constexpr Flag kFlags[] = {
+      {"--eviction-interval-secs", "the tree is bounded at each insertion"},
+      {"--eviction-interval", "the tree is bounded at each insertion"},
+      {"--bucket-adjust-interval-secs", "there is no policy bucket"},
+      {"--assignment-mode", "a new key goes to the least busy worker"},
+      {"--worker-startup-timeout-secs", "workers join whenever they come up"},
+      {"--worker-startup-check-interval", "workers join whenever they come up"},
+      {"--backend", "workers are told apart by what they answer"},
+      {"--model-path", "prompts are routed as text, without a tokenizer"},
+      {"--tokenizer-path", "prompts are routed as text, without a tokenizer"},
+      {"--chat-template", "prompts are routed as text, without a template"},
+      {"--log-dir", "the log goes to the standard error"},
+      {"--prometheus-duration-buckets", "the buckets are fixed"},
+  };
+  constexpr const char* kGroup = "Of sglang-router, accepted without effect";
+  for (const Flag& flag : kFlags) {
+    command
+        .add_option_function<std::vector<std::string>>(
+            flag.name,
+            [&f, flag](const std::vector<std::string>&) {
+              f.without_effect.push_back(fmt::format("{}: {}", flag.name, flag.why));
+            },
+            flag.why)
+        ->expected(1, 100)
+        ->group(kGroup);
+  }
+  command
+      .add_flag_function(
+          "--enable-igw",
+          [&f](int64_t) { f.without_effect.emplace_back("--enable-igw: always on"); }, "always on")
+      ->group(kGroup);
+}
+
 }  // namespace
 
 void AddGatewayFlags(CLI::App& command, GatewayFlags& flags) {
@@ -214,6 +260,7 @@ void AddGatewayFlags(CLI::App& command, GatewayFlags& flags) {
   AddFailure(command, flags);
   AddTls(command, flags);
   AddOperation(command, flags);
+  AddWithoutEffect(command, flags);
 }
 
 }  // namespace hayate::app

@@ -31,6 +31,7 @@ struct GatewayFlags {
   std::vector<std::string> prefill;
   std::vector<std::string> decode;
   double load_monitor_interval = 10.0;
+  int64_t cache_event_interval_ms = 250;
   bool dp_aware = false;
   // TLS
   std::string tls_cert_path;
@@ -58,6 +59,7 @@ struct GatewayFlags {
   std::string decode_policy;
   int64_t block_size_tokens = 16;
   double max_age_secs = 3600.0;
+  double max_idle_secs = 14400.0;
   std::string routing_key_header = "x-sgl-routing-key";
   // Limits
   std::vector<std::string> api_keys;
@@ -71,18 +73,18 @@ struct GatewayFlags {
   double rate_limit = 0.0;
   // Failure
   bool disable_retries = false;
-  int retry_max_retries = 3;
+  int retry_max_retries = 5;
   int64_t retry_initial_backoff_ms = 50;
-  int64_t retry_max_backoff_ms = 5000;
-  double retry_backoff_multiplier = 2.0;
+  int64_t retry_max_backoff_ms = 30000;
+  double retry_backoff_multiplier = 1.5;
   double retry_jitter_factor = 0.2;
   int64_t hedge_after_ms = 0;
   double hedge_max_share = 0.05;
   bool disable_circuit_breaker = false;
-  int cb_failure_threshold = 5;
-  int cb_success_threshold = 2;
-  double cb_timeout_duration_secs = 30.0;
-  double cb_window_duration_secs = 60.0;
+  int cb_failure_threshold = 10;
+  int cb_success_threshold = 3;
+  double cb_timeout_duration_secs = 60.0;
+  double cb_window_duration_secs = 120.0;
   bool disable_health_check = false;
   int health_failure_threshold = 3;
   int health_success_threshold = 2;
@@ -99,6 +101,8 @@ struct GatewayFlags {
   std::string access_log;
   double drain_settle_secs = 2.0;
   double shutdown_grace_period_secs = 180.0;
+  // sglang-router's flags that were given and mean nothing here, each with the reason.
+  std::vector<std::string> without_effect;
 };
 
 void AddGatewayFlags(CLI::App& command, GatewayFlags& flags);

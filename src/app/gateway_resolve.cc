@@ -43,9 +43,11 @@ gateway::RouterOptions RouterOf(const GatewayFlags& flags) {
   router.policy = flags.policy;
   router.policy.block_bytes = static_cast<size_t>(flags.block_size_tokens) * 4;
   router.policy.max_age_ns = Ns(flags.max_age_secs);
+  router.policy.max_idle_ns = Ns(flags.max_idle_secs);
   router.prefill_policy = flags.prefill_policy;
   router.decode_policy = flags.decode_policy;
   router.dp_aware = flags.dp_aware;
+  router.cache_read_ns = flags.cache_event_interval_ms * 1'000'000;
   router.breaker = {.enabled = !flags.disable_circuit_breaker,
                     .failure_threshold = flags.cb_failure_threshold,
                     .success_threshold = flags.cb_success_threshold,

@@ -17,10 +17,10 @@ class CircuitBreaker {
  public:
   struct Options {
     bool enabled = true;
-    int failure_threshold = 5;
+    int failure_threshold = 10;
     int success_threshold = 2;
-    int64_t open_ns = 30'000'000'000;
-    int64_t window_ns = 60'000'000'000;  // a failure this long ago is forgotten
+    int64_t open_ns = 60'000'000'000;
+    int64_t window_ns = 120'000'000'000;  // a failure this long ago is forgotten
   };
   enum class State : uint8_t { kClosed, kOpen, kHalfOpen };
   enum class Pass : uint8_t { kFree, kTrial };

@@ -148,7 +148,8 @@ TEST(Retry, HappensOnlyBeforeTheFirstByteAndOnlyWhereItIsSafe) {
   EXPECT_FALSE(decide({.end = AttemptEnd::kBroken, .body_is_whole = false, .safe_route = true}));
   EXPECT_FALSE(decide({.end = AttemptEnd::kOk, .safe_route = true}));
   EXPECT_FALSE(decide({.end = AttemptEnd::kCancelled, .safe_route = true}));
-  EXPECT_FALSE(decide({.end = AttemptEnd::kFault, .retries_so_far = 3, .safe_route = true}));
+  EXPECT_FALSE(decide({.end = AttemptEnd::kFault, .retries_so_far = 5, .safe_route = true}));
+  EXPECT_TRUE(decide({.end = AttemptEnd::kFault, .retries_so_far = 4, .safe_route = true}));
   EXPECT_FALSE(decide({.end = AttemptEnd::kBusy, .safe_route = true}));
   EXPECT_TRUE(decide({.end = AttemptEnd::kBusy, .safe_route = true, .other_worker = true}));
 }
@@ -173,7 +174,7 @@ TEST(Retry, WaitsLongerEachTimeWithinItsJitterAndNotAtAllForAnotherWorker) {
                 .delay_ns,
             0);
   double expected = 50e6;
-  for (int retries = 0; retries < 3; ++retries, expected *= 2.0) {
+  for (int retries = 0; retries < options.max_retries; ++retries, expected *= options.multiplier) {
     for (int i = 0; i < 100; ++i) {
       const auto decision = DecideRetry(
           options, {.end = AttemptEnd::kFault, .retries_so_far = retries, .safe_route = true}, rng);

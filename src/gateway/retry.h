@@ -16,10 +16,10 @@ namespace hayate::gateway {
 
 struct RetryOptions {
   bool enabled = true;
-  int max_retries = 3;
+  int max_retries = 5;
   int64_t initial_backoff_ns = 50'000'000;
-  int64_t max_backoff_ns = 5'000'000'000;
-  double multiplier = 2.0;
+  int64_t max_backoff_ns = 30'000'000'000;
+  double multiplier = 1.5;
   double jitter = 0.2;  // of the back-off, either way
 };
 

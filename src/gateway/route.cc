@@ -23,14 +23,17 @@ constexpr std::array kInference = {
     InferencePath{"/v1/classify", "cls-"},
     InferencePath{"/classify", "cls-"},
     InferencePath{"/encode", "enc-"},
+    InferencePath{"/api/chat", "chatcmpl-"},
+    InferencePath{"/api/generate", "cmpl-"},
 };
-constexpr std::array<std::string_view, 8> kAnyWorkerSafe = {"/tokenize",
+constexpr std::array<std::string_view, 9> kAnyWorkerSafe = {"/tokenize",
                                                             "/v1/tokenize",
                                                             "/detokenize",
                                                             "/v1/detokenize",
                                                             "/parse/reasoning",
                                                             "/parse_function_call",
                                                             "/parse/function_call",
+                                                            "/separate_reasoning",
                                                             "/v1/messages/count_tokens"};
 constexpr std::array<std::string_view, 9> kAllWorkers = {
     "/flush_cache",        "/abort_request",
@@ -61,7 +64,7 @@ Route RouteOf(std::string_view method, std::string_view path) {
     return {.kind = RouteKind::kOwn, .safe = true};
   }
   for (const InferencePath& inference : kInference) {
-    if (path != inference.path || method != "POST") continue;
+    if (path != inference.path || (method != "POST" && method != "PUT")) continue;
     return {.kind = RouteKind::kInference,
             .safe = true,
             .dialect = path == "/v1/messages" ? StreamDialect::kAnthropic : StreamDialect::kOpenAi,

@@ -180,9 +180,9 @@ def test_bad_requests_and_busy_answers_are_no_faults_and_failures_are(log: Path)
         mode["status"] = 200
         assert post().status_code == 200
         mode["status"] = 500
-        statuses = [post().status_code for _ in range(10)]
-        assert statuses[:5] == [500] * 5
-        assert statuses[5:] == [503] * 5  # the breaker is open
+        statuses = [post().status_code for _ in range(15)]
+        assert statuses[:10] == [500] * 10
+        assert statuses[10:] == [503] * 5  # the breaker is open
         mode["status"] = 200
         refused = post()
         assert refused.status_code == 503

@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 from gateway_process import ANSWER, GatewayProcess, Reply, ScriptedWorker, event, gateway_before
+from server_process import free_port
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": "M", "messages": [{"role": "user", "content": "hi"}]}
@@ -39,6 +40,32 @@ def running(process: GatewayProcess, *workers: ScriptedWorker) -> Iterator[Gatew
         for worker in workers:
             worker.close()
     process.stop()
+
+
+def test_a_start_line_of_sglang_router_works_as_it_is(log: Path, tmp_path: Path) -> None:
+    metrics_port = free_port()
+    line = f"""
+        --policy cache_aware --cache-threshold 0.5 --balance-abs-threshold 32 --balance-rel-threshold 1.0001
+        --eviction-interval-secs 60 --max-tree-size 67108864 --max-payload-size 536870912 --max-idle-secs 3600
+        --assignment-mode random --bucket-adjust-interval-secs 5 --dp-aware --enable-igw
+        --worker-startup-timeout-secs 600 --worker-startup-check-interval 10 --log-dir {tmp_path} --log-level info
+        --prometheus-host 127.0.0.1 --prometheus-port {metrics_port} --prometheus-duration-buckets 0.1 1 10
+        --request-id-headers x-request-id x-trace-id --request-timeout-secs 600 --shutdown-grace-period-secs 5
+        --cors-allowed-origins http://localhost:3000 --max-concurrent-requests 256 --queue-size 100
+        --queue-timeout-secs 60 --rate-limit-tokens-per-second 1000
+        --retry-max-retries 5 --retry-initial-backoff-ms 50 --retry-max-backoff-ms 30000
+        --retry-backoff-multiplier 1.5 --retry-jitter-factor 0.2
+        --cb-failure-threshold 10 --cb-success-threshold 3 --cb-timeout-duration-secs 60 --cb-window-duration-secs 120
+        --health-failure-threshold 3 --health-success-threshold 2 --health-check-timeout-secs 5
+        --health-check-interval-secs 60 --health-check-endpoint /health
+        --backend sglang --model-path m --tokenizer-path m --chat-template t
+    """.split()
+    with gateway_before([ScriptedWorker()], log, *line) as gateway:
+        answer = httpx.post(gateway.url + CHAT, json=BODY)
+        assert answer.status_code == 200
+        assert httpx.get(f"http://127.0.0.1:{metrics_port}/metrics").status_code == 200
+        for flag in ("--eviction-interval-secs", "--enable-igw", "--tokenizer-path", "--worker-startup-timeout-secs"):
+            assert f"without effect: {flag}: " in gateway.log_text()
 
 
 def test_models_choose_their_pools(log: Path) -> None:
