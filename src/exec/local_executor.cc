@@ -299,6 +299,7 @@ Status LocalExecutor::LoadRank(Rank& rank, const weights::Checkpoint& checkpoint
                            .page_tokens = options_.page_tokens,
                            .max_context = options_.max_context,
                            .max_drafts = options_.max_drafts,
+                           .window_reuse = options_.window_reuse,
                            .draft = options_.draft};
   if (rank.index == 0) load.progress = options_.progress;
   ASSIGN_OR_RETURN(rank.model, models::LoadModel(checkpoint, load));
@@ -319,7 +320,6 @@ float* LocalExecutor::LogitsOf(const Rank& rank) {
   return logits_.data() + layout_of_ranks_.dp_rank(rank.index) * each;
 }
 
-                           .window_reuse = options_.window_reuse,
 Result<std::unique_ptr<Worker>> LocalExecutor::MakeWorker(Rank& rank) {
   if (options_.device == DeviceKind::kCpu) {
     ASSIGN_OR_RETURN(auto worker, RankWorker::Create(*rank.device, *rank.model, rank.attention(),
