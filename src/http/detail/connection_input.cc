@@ -17,6 +17,8 @@ constexpr size_t kMaxPipelinedOutput = 64 << 10;
 // A Content-Length is a claim: memory beyond this is taken as bytes arrive. Up to here it costs
 // addresses alone until they do, and spares a large body the moves of a string that grows.
 constexpr size_t kMaxBodyReserve = 2 << 20;
+// Of a head: what comes with it of a body is copied more than once.
+constexpr size_t kHeadReadBytes = 64 << 10;
 
 }  // namespace
 
@@ -72,7 +74,8 @@ bool Connection::StepHead() {
 // False when nothing came; the connection may then be closed.
 bool Connection::ReadMore(std::string_view& bytes) {
   if (!read_ready_) return false;
-  const std::span<char> scratch = shard_.scratch();
+  std::span<char> scratch = shard_.scratch();
+  if (state_ == State::kReadHead) scratch = scratch.first(kHeadReadBytes);
   const IoResult result = socket_.Read(scratch);
   switch (result.kind) {
     case IoResult::Kind::kOk:
