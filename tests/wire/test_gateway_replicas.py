@@ -1,7 +1,8 @@
 """Real `hayate serve` replicas behind the gateway: the openai client, streams, cancels, and kill -9.
 
 HAYATE_GATEWAY_SOAK_S sets how long the killing goes on (default 20 s), HAYATE_GATEWAY_REPLICAS how many
-replicas there are (default 2).
+replicas there are (default 2), HAYATE_GATEWAY_PAUSE_S how long a client waits between requests on average
+(default 0), for long runs beside other work.
 """
 
 import os
@@ -19,6 +20,7 @@ from gateway_process import GatewayProcess
 from server_process import ServerProcess
 
 SOAK_S = float(os.environ.get("HAYATE_GATEWAY_SOAK_S", "20"))
+PAUSE_S = float(os.environ.get("HAYATE_GATEWAY_PAUSE_S", "0"))
 REPLICAS = int(os.environ.get("HAYATE_GATEWAY_REPLICAS", "2"))
 FLAGS = ["--max-running-requests", "8", "--enable-metrics"]
 
@@ -125,6 +127,7 @@ def test_killed_replicas_cost_no_plain_request_and_every_broken_stream_says_so(f
                         broken += 1
                     else:
                         wrong.append(repr(error))
+            stop.wait(rng.uniform(0, 2 * PAUSE_S))
 
     senders = [threading.Thread(target=send, args=(seed,)) for seed in range(4)]
     for sender in senders:
