@@ -11,6 +11,7 @@
 #include "models/detail/deepseek_v3_model.h"
 #include "models/detail/model_facts.h"
 #include "models/layers/activation.h"
+#include "models/layers/head_logits.h"
 #include "models/layers/moe.h"
 #include "models/layers/rope_table.h"
 #include "ops/embedding/embedding.h"
@@ -97,7 +98,10 @@ class DeepseekV3Model final : public DeepseekV3Target {
     } else {
       JoinLayer(batch, context, last);
     }
-    if (batch.num_logits > 0) WriteLogits(batch, context, rows);
+    if (batch.num_logits > 0) {
+      WriteLogits(context, weights_.head, weights_.vocab, config_.vocab_size, rows.normed,
+                  batch.logits);
+    }
     workspace.ResetTo(mark);
   }
 
@@ -188,18 +192,6 @@ class DeepseekV3Model final : public DeepseekV3Target {
       ops::GatherRows(context.stream, {.out = kept.heads, .from = all.heads, .index = index});
     }
     return kept;
-  }
-
-  void WriteLogits(const ForwardBatch& batch, const ForwardContext& context,
-                   const Rows& rows) const {
-    if (!weights_.head.weights) return;
-    const TensorView slice{reinterpret_cast<std::byte*>(batch.logits + weights_.vocab.begin),
-                           DType::kF32, Shape{batch.num_logits, weights_.vocab.size()}};
-    ops::Matmul(context.stream, *context.workspace,
-                {.out = slice,
-                 .x = rows.normed,
-                 .w = &*weights_.head.weights,
-                 .out_row_stride = config_.vocab_size});
   }
 
   const DeepseekV3Config config_;

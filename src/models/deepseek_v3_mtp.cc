@@ -7,6 +7,7 @@
 #include "models/detail/deepseek_draft_rows.h"
 #include "models/detail/deepseek_v3_attention.h"
 #include "models/detail/deepseek_v3_model.h"
+#include "models/layers/head_logits.h"
 #include "ops/embedding/embedding.h"
 #include "ops/norm/rms_norm.h"
 
@@ -92,15 +93,7 @@ class DeepseekV3Mtp final : public DraftModel {
       Finish(context);
     }
     const DeepseekV3Weights& target = target_.weights();
-    if (target.head.weights) {
-      const TensorView slice{reinterpret_cast<std::byte*>(logits + target.vocab.begin), DType::kF32,
-                             Shape{proposals_.count, target.vocab.size()}};
-      ops::Matmul(context.stream, workspace,
-                  {.out = slice,
-                   .x = rows_.normed,
-                   .w = &*target.head.weights,
-                   .out_row_stride = config_.vocab_size});
-    }
+    WriteLogits(context, target.head, target.vocab, config_.vocab_size, rows_.normed, logits);
     workspace.ResetTo(mark);
   }
 

@@ -9,6 +9,7 @@
 #include "models/detail/dense_weights.h"
 #include "models/detail/model_facts.h"
 #include "models/layers/activation.h"
+#include "models/layers/head_logits.h"
 #include "models/layers/moe.h"
 #include "ops/embedding/embedding.h"
 #include "ops/gather/gather_rows.h"
@@ -132,7 +133,8 @@ class DenseModel final : public Model {
       rows = KeepLogitRows(batch, context, rows);
       FinishLayer(batch, context, last, rows);
       if (batch.hidden != nullptr) WriteHidden(batch, context, rows);
-      WriteLogits(batch, context, rows);
+      WriteLogits(context, weights_.head, weights_.vocab, config_.vocab_size, rows.normed,
+                  batch.logits);
     }
     workspace.ResetTo(mark);
   }
@@ -283,17 +285,6 @@ class DenseModel final : public Model {
                                   .x = rows.hidden,
                                   .weight = Floats(weights_.final_norm),
                                   .eps = config_.norm_eps});
-  }
-
-  void WriteLogits(const ForwardBatch& batch, const ForwardContext& context, const Rows& rows) {
-    if (!weights_.head.weights) return;
-    const TensorView slice{reinterpret_cast<std::byte*>(batch.logits + weights_.vocab.begin),
-                           DType::kF32, Shape{batch.num_logits, weights_.vocab.size()}};
-    ops::Matmul(context.stream, *context.workspace,
-                {.out = slice,
-                 .x = rows.normed,
-                 .w = &*weights_.head.weights,
-                 .out_row_stride = config_.vocab_size});
   }
 
   const ModelConfig config_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/layers/head_logits.h"
 #include "models/layers/moe.h"
 #include "ops/embedding/embedding.h"
 #include "ops/gather/gather_rows.h"
@@ -153,11 +154,7 @@ void DeepseekStreams::WriteMeans(const StreamRows& rows, float* out, int64_t str
 
 void WriteHeadLogits(const ForwardContext& context, const TrunkWeights& trunk, int32_t vocab_size,
                      ConstTensorView x, float* logits) {
-  if (!trunk.head.weights) return;
-  const TensorView slice{reinterpret_cast<std::byte*>(logits + trunk.shards.vocab.begin),
-                         DType::kF32, Shape{x.shape[0], trunk.shards.vocab.size()}};
-  ops::Matmul(context.stream, *context.workspace,
-              {.out = slice, .x = x, .w = &*trunk.head.weights, .out_row_stride = vocab_size});
+  WriteLogits(context, trunk.head, trunk.shards.vocab, vocab_size, x, logits);
 }
 
 }  // namespace hayate::models

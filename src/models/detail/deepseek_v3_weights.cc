@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "models/detail/load_progress.h"
 #include "models/detail/moe_weights.h"
 #include "models/detail/tensor_reader.h"
 #include "tensor/float16.h"
@@ -32,10 +33,10 @@ class Loader {
     weights.layers.resize(static_cast<size_t>(config_.num_layers));
     for (int layer = 0; layer < config_.num_layers; ++layer) {
       RETURN_IF_ERROR(LoadLayer(layer, weights, weights.layers[static_cast<size_t>(layer)]));
-      Report(layer + 1);
+      ReportProgress(reader_.checkpoint(), options_, layer + 1, config_.num_layers + 1);
     }
     RETURN_IF_ERROR(LoadEnds(weights));
-    Report(config_.num_layers + 1);
+    ReportProgress(reader_.checkpoint(), options_, 1, 1);
     return weights;
   }
 
@@ -208,16 +209,6 @@ class Loader {
     ASSIGN_OR_RETURN(weights.head,
                      Pack({{head, config_.vocab_size, hidden(), weights.vocab, Whole(hidden())}}));
     return OkStatus();
-  }
-
-  void Report(int layers_done) const {
-    if (!options_.progress) return;
-    int64_t total = 0;
-    for (const auto& [name, info] : reader_.checkpoint().tensors()) {
-      total += static_cast<int64_t>(info.bytes);
-    }
-    total /= options_.num_ranks;
-    options_.progress(total * layers_done / (config_.num_layers + 1), total);
   }
 
   const DeepseekV3Config& config_;

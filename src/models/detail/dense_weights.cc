@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "models/detail/load_progress.h"
 #include "models/detail/tensor_names.h"
 #include "models/detail/tensor_reader.h"
 
@@ -44,10 +45,10 @@ class Loader {
     weights.layers.resize(static_cast<size_t>(config_.num_layers));
     for (int layer = 0; layer < config_.num_layers; ++layer) {
       RETURN_IF_ERROR(LoadLayer(layer, weights, weights.layers[static_cast<size_t>(layer)]));
-      Report(layer + 1);
+      ReportProgress(checkpoint_, options_, layer + 1, config_.num_layers + 1);
     }
     RETURN_IF_ERROR(LoadEnds(weights));
-    Report(config_.num_layers + 1);
+    ReportProgress(checkpoint_, options_, 1, 1);
     return weights;
   }
 
@@ -172,15 +173,6 @@ class Loader {
                      ops::PackMatrix(*options_.device, std::span(&piece, 1), precision));
     weights.head.weights->sum_order = options_.sum_order;
     return OkStatus();
-  }
-
-  void Report(int layers_done) const {
-    if (!options_.progress) return;
-    int64_t total = 0;
-    for (const auto& [name, info] : checkpoint_.tensors())
-      total += static_cast<int64_t>(info.bytes);
-    total /= options_.num_ranks;
-    options_.progress(total * layers_done / (config_.num_layers + 1), total);
   }
 
   const Checkpoint& checkpoint_;

@@ -6,6 +6,7 @@
 #include "base/align.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "models/detail/load_progress.h"
 #include "weights/dequantize.h"
 
 namespace hayate::models {
@@ -79,13 +80,7 @@ Result<ops::PackedMatrix> VendorTensors::Packed(const std::vector<Part>& parts, 
 }
 
 void VendorTensors::Report(int done, int total) const {
-  if (!options_.progress) return;
-  int64_t bytes = 0;
-  for (const auto& [name, info] : checkpoint_.tensors()) {
-    bytes += static_cast<int64_t>(info.bytes);
-  }
-  bytes /= options_.num_ranks;
-  options_.progress(bytes * done / total, bytes);
+  ReportProgress(checkpoint_, options_, done, total);
 }
 
 Result<Linear> VendorTensors::Matrix(const std::string& name, int64_t n, int64_t k,
