@@ -28,9 +28,18 @@ void DraftStage::Run(const StepPlan& plan, const StagedStep& staged, const SlotT
   q_begin_.clear();
   kv_len_.clear();
   proposal_rows_.clear();
-  for (size_t i = 0; i < plan.rows.size(); ++i) AddRow(plan, i, staged, results[i]);
+  proposal_plan_rows_.clear();
+  const std::span<const int32_t> own = staged.own_rows();
+  if (own.empty()) return;
+  for (size_t r = 0; r < own.size(); ++r) {
+    const auto i = static_cast<size_t>(own[r]);
+    AddRow(r, plan.rows[i], staged, results[i]);
+    if (!plan.rows[i].proposes || results[i].tokens.empty()) continue;
+    proposal_rows_.push_back(static_cast<int32_t>(r));
+    proposal_plan_rows_.push_back(own[r]);
+  }
   q_begin_.push_back(static_cast<int32_t>(token_ids_.size()));
-  GatherPages(plan, tables);
+  GatherPages(plan, staged, tables);
   // The drafter keeps there what its guesses need.
   const size_t mark = context.workspace->mark();
   parts_.drafter->Advance({.num_tokens = static_cast<int32_t>(token_ids_.size()),
@@ -43,13 +52,12 @@ void DraftStage::Run(const StepPlan& plan, const StagedStep& staged, const SlotT
                            .num_proposals = static_cast<int32_t>(proposal_rows_.size()),
                            .proposal_rows = proposal_rows_.data()},
                           context);
-  if (!proposal_rows_.empty()) Propose(plan, staged.batch().logits, context, results);
+  if (!proposal_rows_.empty()) Propose(plan, staged, context, results);
   context.workspace->ResetTo(mark);
 }
 
-void DraftStage::AddRow(const StepPlan& plan, size_t index, const StagedStep& staged,
+void DraftStage::AddRow(size_t index, const StepRow& row, const StagedStep& staged,
                         const RowResult& result) {
-  const StepRow& row = plan.rows[index];
   const models::ForwardBatch& batch = staged.batch();
   const int32_t first = batch.rows[0].q_begin[index];
   // Of a row with drafts as many tokens stand as it brought: the known one, and right guesses.
@@ -66,10 +74,10 @@ void DraftStage::AddRow(const StepPlan& plan, size_t index, const StagedStep& st
   // Without a token behind it the sequence ends here, and nobody reads the entry.
   const TokenId next = num_drawn > 0 ? result.tokens.back() : row.next_token;
   next_ids_.back() = std::max(next, 0);
-  if (row.proposes && num_drawn > 0) proposal_rows_.push_back(static_cast<int32_t>(index));
 }
 
-void DraftStage::GatherPages(const StepPlan& plan, const SlotTables& tables) {
+void DraftStage::GatherPages(const StepPlan& plan, const StagedStep& staged,
+                             const SlotTables& tables) {
   reach_ = kv_len_;
   for (const int32_t r : proposal_rows_) {
     reach_[static_cast<size_t>(r)] += parts_.drafter->max_drafts();
@@ -80,8 +88,8 @@ void DraftStage::GatherPages(const StepPlan& plan, const SlotTables& tables) {
     int32_t* out = page_tables_[g].data();
     for (size_t r = 0; r < reach_.size(); ++r) {
       const int32_t count = CeilDiv(reach_[r], limits_.page_tokens);
-      const auto pages =
-          tables.Pages(parts_.first_group + static_cast<int>(g), plan.rows[r].slot, count);
+      const SlotId slot = plan.rows[static_cast<size_t>(staged.own_rows()[r])].slot;
+      const auto pages = tables.Pages(parts_.first_group + static_cast<int>(g), slot, count);
       std::ranges::copy(pages, out + static_cast<ptrdiff_t>(r) * stride);
     }
     rows_[g] = {.num_rows = static_cast<int32_t>(reach_.size()),
@@ -92,32 +100,34 @@ void DraftStage::GatherPages(const StepPlan& plan, const SlotTables& tables) {
   }
 }
 
-void DraftStage::Propose(const StepPlan& plan, float* logits, const models::ForwardContext& context,
-                         std::span<RowResult> results) {
+void DraftStage::Propose(const StepPlan& plan, const StagedStep& staged,
+                         const models::ForwardContext& context, std::span<RowResult> results) {
   const auto vocab = static_cast<int64_t>(parts_.sampler->vocab_size());
+  float* logits = staged.batch().logits;
   const size_t count = proposal_rows_.size();
   for (size_t n = 0; n < count; ++n) {
-    const auto r = static_cast<size_t>(proposal_rows_[n]);
-    if (parts_.sampler->Owns(plan.rows[r].slot)) parts_.tokens[n] = results[r].tokens.back();
+    const auto i = static_cast<size_t>(proposal_plan_rows_[n]);
+    if (parts_.sampler->Owns(plan.rows[i].slot)) parts_.tokens[n] = results[i].tokens.back();
   }
-  for (int32_t i = 0; i < parts_.drafter->max_drafts(); ++i) {
+  for (int32_t guess_index = 0; guess_index < parts_.drafter->max_drafts(); ++guess_index) {
     // All see the tokens drawn last, and nobody still reads the logits that are written next.
     parts_.group->Barrier(context.stream);
-    parts_.drafter->Next(i, parts_.tokens, logits, confidences_.data(), context);
+    parts_.drafter->Next(guess_index, parts_.tokens, logits, confidences_.data(), context);
     parts_.group->Barrier(context.stream);
     if (parts_.group->poisoned()) return;
     for (size_t n = 0; n < count; ++n) {
-      const auto r = static_cast<size_t>(proposal_rows_[n]);
-      const SlotId slot = plan.rows[r].slot;
+      const auto i = static_cast<size_t>(proposal_plan_rows_[n]);
+      const SlotId slot = plan.rows[i].slot;
       if (!parts_.sampler->Owns(slot)) continue;
       // The anchor is the token at position kv_len.
+      const int32_t position = kv_len_[static_cast<size_t>(proposal_rows_[n])] + 1 + guess_index;
       const TokenId guess =
-          parts_.sampler->DrawGuess(context.stream, *context.workspace, slot, kv_len_[r] + 1 + i,
+          parts_.sampler->DrawGuess(context.stream, *context.workspace, slot, position,
                                     logits + static_cast<int64_t>(n) * vocab);
       parts_.tokens[n] = guess;
-      results[r].drafts.push_back(guess);
+      results[i].drafts.push_back(guess);
       if (parts_.drafter->has_confidence()) {
-        results[r].draft_confidences.push_back(confidences_[n]);
+        results[i].draft_confidences.push_back(confidences_[n]);
       }
     }
   }

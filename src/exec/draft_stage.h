@@ -1,7 +1,8 @@
 #pragma once
 // The drafter's part of a step on one rank of a device that computes in the call (CPU): hands it
 // what the step committed, draws its guesses with the requests' own samplers, and puts them into
-// the results. All ranks call it with equal plans and results. Owner: the rank's thread.
+// the results. All ranks of an attention group call it with equal plans and results; the rows are
+// their dp rank's. Owner: the rank's thread.
 
 #include <cstdint>
 #include <span>
@@ -24,7 +25,7 @@ class DraftStage {
     models::DraftModel* drafter;
     comm::Group* group;
     SlotSampler* sampler;
-    int32_t* tokens;  // [max_rows], all ranks of the process share it
+    int32_t* tokens;  // [max_rows], the ranks of the attention group share it
     int first_group;  // the drafter's first cache group in the layout of the process
   };
   DraftStage(const Parts& parts, const StepLimits& limits);
@@ -36,18 +37,19 @@ class DraftStage {
            std::span<RowResult> results);
 
  private:
-  // Appends the positions of the row that stand.
-  void AddRow(const StepPlan& plan, size_t index, const StagedStep& staged,
-              const RowResult& result);
-  void GatherPages(const StepPlan& plan, const SlotTables& tables);
-  void Propose(const StepPlan& plan, float* logits, const models::ForwardContext& context,
-               std::span<RowResult> results);
+  // Appends the positions of the batch's row that stand.
+  void AddRow(size_t index, const StepRow& row, const StagedStep& staged, const RowResult& result);
+  void GatherPages(const StepPlan& plan, const StagedStep& staged, const SlotTables& tables);
+  void Propose(const StepPlan& plan, const StagedStep& staged,
+               const models::ForwardContext& context, std::span<RowResult> results);
 
   const Parts parts_;
   const StepLimits limits_;
   // Of the step, as DraftBatch has them.
   std::vector<int32_t> token_ids_, next_ids_, positions_, feature_rows_;
-  std::vector<int32_t> q_begin_, kv_len_, proposal_rows_;
+  std::vector<int32_t> q_begin_, kv_len_;
+  std::vector<int32_t> proposal_rows_;             // [N] of the batch
+  std::vector<int32_t> proposal_plan_rows_;        // [N] the same in the plan
   std::vector<std::vector<int32_t>> page_tables_;  // per group of the drafter [R, stride]
   std::vector<ops::AttentionRows> rows_;           // per group of the drafter
   std::vector<int32_t> reach_;                     // [R] positions that need pages

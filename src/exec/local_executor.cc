@@ -96,13 +96,6 @@ Status LocalExecutor::Start(const weights::Checkpoint& checkpoint) {
         "alone",
         options_.dp_size, options_.ep_size);
   }
-  if (layout_of_ranks_.exchanges() && options_.draft != models::DraftKind::kNone) {
-    return Error(
-        ErrorCode::kUnsupported,
-        "a draft model's experts lie on one rank: --dp-size {} and --ep-size {} do without "
-        "one; --speculative-algorithm NGRAM needs none",
-        options_.dp_size, options_.ep_size);
-  }
   RETURN_IF_ERROR(PlaceExperts(checkpoint));
   startup_ = std::make_unique<Startup>(this, options_.num_ranks);
   for (int i = 0; i < options_.num_ranks; ++i) {
@@ -232,7 +225,9 @@ Status LocalExecutor::SizePools() {
                    static_cast<size_t>(options_.max_step_logits) *
                    static_cast<size_t>(facts().vocab_size));
     last_tokens_.assign(static_cast<size_t>(options_.max_running), 0);
-    guesses_.assign(static_cast<size_t>(options_.max_running), 0);
+    guesses_.assign(
+        static_cast<size_t>(options_.max_running) * static_cast<size_t>(layout_of_ranks_.dp_size()),
+        0);
   }
   return OkStatus();
 }
@@ -320,13 +315,17 @@ float* LocalExecutor::LogitsOf(const Rank& rank) {
   return logits_.data() + layout_of_ranks_.dp_rank(rank.index) * each;
 }
 
+int32_t* LocalExecutor::GuessesOf(const Rank& rank) {
+  return guesses_.data() + ptrdiff_t{layout_of_ranks_.dp_rank(rank.index)} * options_.max_running;
+}
+
 Result<std::unique_ptr<Worker>> LocalExecutor::MakeWorker(Rank& rank) {
   if (options_.device == DeviceKind::kCpu) {
     ASSIGN_OR_RETURN(auto worker, RankWorker::Create(*rank.device, *rank.model, rank.attention(),
                                                      limits_, pool_pages_,
                                                      {.logits = LogitsOf(rank),
                                                       .last_tokens = last_tokens_.data(),
-                                                      .guesses = guesses_.data()},
+                                                      .guesses = GuessesOf(rank)},
                                                      PlaceOf(rank), rank.drafter.get()));
     return std::unique_ptr<Worker>(std::move(worker));
   }

@@ -101,6 +101,7 @@ class LocalExecutor final : public StepExecutor {
   Status MakeCpuGroups();
   ReplicaPlace PlaceOf(Rank& rank) const;
   float* LogitsOf(const Rank& rank);
+  int32_t* GuessesOf(const Rank& rank);
   static Status FailureOf(const Rank& rank);
   int32_t SlotsPerDpRank() const;
   Status SizePools();
@@ -123,7 +124,7 @@ class LocalExecutor final : public StepExecutor {
   StepLimits limits_;
   std::vector<float> logits_;         // [dp ranks, max_logits, V]
   std::vector<int32_t> last_tokens_;  // [max_running]
-  std::vector<int32_t> guesses_;      // [max_running]
+  std::vector<int32_t> guesses_;      // [dp ranks, max_running]
 
   std::array<StepPlan, kMaxInFlight> plans_;
   std::array<StepResult, kMaxInFlight> results_;

@@ -40,7 +40,7 @@ struct ReplicaPlace {
 struct SharedStep {
   float* logits = nullptr;         // [max_logits, V], of the ranks of one attention group
   int32_t* last_tokens = nullptr;  // [max_slots]
-  int32_t* guesses = nullptr;      // [max_slots], with a drafter
+  int32_t* guesses = nullptr;      // [max_slots], of one attention group, with a drafter
 };
 
 class RankWorker final : public Worker {

@@ -1,6 +1,6 @@
 // Rows with drafts on the workers, over tiny checkpoints with every kind of cache: whatever is
 // drafted, tokens and log-probabilities are those of plain steps, for every sampler, under memory
-// pressure.
+// pressure, on one rank, on ranks that split heads, and where rows travel to their experts.
 
 #include <gtest/gtest.h>
 
@@ -8,6 +8,7 @@
 #include <string>
 #include <tuple>
 
+#include "base/align.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "exec/local_executor.h"
@@ -30,9 +31,21 @@ struct Answer {
 };
 using Answers = std::vector<Answer>;
 
+struct Layout {
+  const char* name = "1";
+  int num_ranks = 1;
+  int dp_size = 1;
+  int ep_size = 0;
+};
+// Ranks that split nothing but experts have the bits of one.
+constexpr Layout kDep2 = {"dep2", 2, 2};
+constexpr Layout kTp2 = {"tp2", 2}, kEp2 = {"ep2", 2, 1, 2}, kDp2Tp2 = {"dp2_tp2", 4, 2};
+constexpr Layout kDep4 = {"dep4", 4, 4};
+void PrintTo(const Layout& layout, std::ostream* out) { *out << layout.name; }
+
 struct ServerOptions {
   std::string checkpoint;
-  int num_ranks = 1;
+  Layout layout = {};
   int32_t max_drafts = kMaxDrafts;
   models::DraftKind draft = models::DraftKind::kNone;
   // Without a drafter: guesses of the plain answers' next tokens, each right with this chance.
@@ -46,11 +59,13 @@ class Server {
   explicit Server(const ServerOptions& options)
       : options_(options),
         checkpoint_(weights::Checkpoint::Open(options.checkpoint).value()),
-        executor_(LocalExecutor::Create(checkpoint_, MakeOptions(options)).value()),
+        executor_(LocalExecutor::Create(checkpoint_, MakeOptions(options, checkpoint_)).value()),
         cache_(kv::KvCaches::Create(
-                   {.layout = executor_->cache_layout(), .num_pages = executor_->pool_pages()})
+                   {.layout = executor_->cache_layout(), .num_pages = executor_->pool_pages()},
+                   options.layout.dp_size)
                    .value()),
         scheduler_({.max_running = kMaxRunning,
+                    .num_dp_ranks = options.layout.dp_size,
                     .chunked_prefill_size = 24,
                     .max_context = kMaxContext,
                     .max_drafts = options.max_drafts,
@@ -80,13 +95,21 @@ class Server {
     }
     return answers_;
   }
+  // By request and how many tokens it had generated.
+  using Guesses = std::map<std::pair<RequestId, int32_t>, std::vector<TokenId>>;
+  const Guesses& guesses() const { return guesses_; }
   int64_t num_retractions() const {
     return static_cast<int64_t>(scheduler_.stats().num_retractions);
   }
 
  private:
-  static ExecutorOptions MakeOptions(const ServerOptions& options) {
-    return {.num_ranks = options.num_ranks,
+  static ExecutorOptions MakeOptions(const ServerOptions& options,
+                                     const weights::Checkpoint& checkpoint) {
+    const int32_t experts = models::ReadExpertShape(checkpoint).value().num_experts;
+    return {.num_ranks = options.layout.num_ranks,
+            .dp_size = options.layout.dp_size,
+            .ep_size = options.layout.ep_size,
+            .expert_plan = {.num_redundant = AlignUp(experts, options.layout.num_ranks) - experts},
             .precision = ops::MatmulPrecision::kExact,
             .kv_dtype = DType::kF32,
             .page_tokens = kPageTokens,
@@ -96,7 +119,7 @@ class Server {
             .draft_checkpoint = nullptr,
             .max_step_tokens = 24 + kMaxRunning * (kMaxDrafts + 1),
             .max_step_logits = 16 + kMaxRunning * (kMaxDrafts + 1),
-            .total_tokens = 2 * kMaxContext};
+            .total_tokens = 2 * kMaxContext * options.layout.dp_size};
   }
 
   void Draft() {
@@ -141,6 +164,7 @@ class Server {
       }
     }
     proposed_[id] = result.drafts;
+    if (!result.drafts.empty()) guesses_[{id, sequence.num_generated()}] = result.drafts;
   }
 
   const ServerOptions options_;
@@ -152,6 +176,7 @@ class Server {
   sched::Scheduler scheduler_;
   Answers answers_;
   std::map<RequestId, std::vector<TokenId>> proposed_;
+  Guesses guesses_;
 };
 
 std::vector<Request> MixedRequests(int count) {
@@ -216,11 +241,11 @@ struct Case {
 std::string Drafts(const char* name) { return std::string("tests/golden/deepseek_drafts/") + name; }
 void PrintTo(const Case& tested, std::ostream* out) { *out << tested.name; }
 
-class Speculation : public ::testing::TestWithParam<std::tuple<Case, int>> {
+class Speculation : public ::testing::TestWithParam<std::tuple<Case, Layout>> {
  protected:
   ServerOptions Options() const {
-    const auto& [tested, num_ranks] = GetParam();
-    return {.checkpoint = tested.checkpoint, .num_ranks = num_ranks};
+    const auto& [tested, layout] = GetParam();
+    return {.checkpoint = tested.checkpoint, .layout = layout};
   }
   Answers Plain(const std::vector<Request>& requests) const {
     ServerOptions options = Options();
@@ -253,6 +278,36 @@ TEST_P(Speculation, TheDrafterOfTheCheckpointChangesNeitherTokensNorLogprobs) {
   const Answers drafted = Server(options).Run(requests);
   ExpectEqual(drafted, plain);
   EXPECT_GT(NumDrafts(drafted), 80);
+  ServerOptions one = Options();
+  one.max_drafts = 0;
+  one.layout = {};
+  const Answers alone = Server(one).Run(requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_EQ(drafted[i].tokens, alone[i].tokens) << "request " << i << " on one rank";
+  }
+}
+
+// The drafters' guesses too are those of one rank, wherever the target's experts lie; which steps
+// ask for some hangs on who waits. Where heads are split, sums round in another order.
+TEST_P(Speculation, GuessesAreThoseOfOneRank) {
+  const std::vector<Request> requests = MixedRequests(24);
+  ServerOptions options = Options();
+  options.draft = std::get<0>(GetParam()).draft;
+  Server server(options);
+  server.Run(requests);
+  const bool same_bits = options.layout.num_ranks == options.layout.dp_size;
+  options.layout = {};
+  Server one(options);
+  one.Run(requests);
+  int compared = 0, different = 0;
+  for (const auto& [place, guesses] : server.guesses()) {
+    const auto found = one.guesses().find(place);
+    if (found == one.guesses().end()) continue;
+    ++compared;
+    different += guesses != found->second;
+  }
+  EXPECT_GT(compared, 50);
+  EXPECT_LE(different, same_bits ? 0 : compared / 50);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -264,10 +319,21 @@ INSTANTIATE_TEST_SUITE_P(
                           Case{"v4_pro_dspark", Drafts("v4_pro_dspark"),
                                models::DraftKind::kDspark},
                           Case{"v41_dspark", Drafts("v41_dspark"), models::DraftKind::kDspark}),
-        ::testing::Values(1, 2)),
+        ::testing::Values(Layout{}, kTp2)),
     [](const auto& tested) {
-      return std::string(std::get<0>(tested.param).name) + "_" +
-             std::to_string(std::get<1>(tested.param));
+      return std::string(std::get<0>(tested.param).name) + "_" + std::get<1>(tested.param).name;
+    });
+
+INSTANTIATE_TEST_SUITE_P(
+    Exchanges, Speculation,
+    ::testing::Combine(
+        ::testing::Values(Case{"v3_mtp", Drafts("v3_mtp"), models::DraftKind::kNextN},
+                          Case{"v4_mtp", Drafts("v4_mtp"), models::DraftKind::kNextN},
+                          Case{"v4_dspark", Drafts("v4_dspark"), models::DraftKind::kDspark},
+                          Case{"v41_dspark", Drafts("v41_dspark"), models::DraftKind::kDspark}),
+        ::testing::Values(kDep2, kEp2, kDp2Tp2, kDep4)),
+    [](const auto& tested) {
+      return std::string(std::get<0>(tested.param).name) + "_" + std::get<1>(tested.param).name;
     });
 
 TEST(SelfSpeculation, AModelThatDraftsForItselfGuessesEveryToken) {

@@ -17,6 +17,7 @@ StagedStep::StagedStep(const StepLimits& limits, const comm::RankLayout& layout,
       logits_per_rank_(tokens_per_rank_.size()) {
   const auto rows = static_cast<size_t>(limits.max_rows);
   const auto tokens = static_cast<size_t>(limits.max_tokens);
+  own_rows_.reserve(rows);
   own_slots_.reserve(rows);
   token_ids_.reserve(tokens);
   positions_.reserve(tokens);
@@ -44,12 +45,15 @@ void StagedStep::Build(const StepPlan& plan, const SlotTables& tables, const int
   window_begin_.clear();
   settled_.clear();
   row_logits_.clear();
+  own_rows_.clear();
   own_slots_.clear();
   std::ranges::fill(num_tokens_, 0);
   std::ranges::fill(num_logits_, 0);
-  for (const StepRow& row : plan.rows) {
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    const StepRow& row = plan.rows[i];
     CountRow(row);
     if (layout_.dp_rank_of_slot(row.slot.value) == dp_rank_) {
+      own_rows_.push_back(static_cast<int32_t>(i));
       AddRow(plan, row, last_tokens);
     } else {
       row_logits_.emplace_back();

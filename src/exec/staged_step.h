@@ -45,6 +45,8 @@ class StagedStep {
   void SetHidden(float* hidden) { batch_.hidden = hidden; }
 
   const models::ForwardBatch& batch() const { return batch_; }
+  // The plan rows that are the batch's rows, in its order.
+  std::span<const int32_t> own_rows() const { return own_rows_; }
   const RowLogits& logits_of(size_t plan_row) const { return row_logits_[plan_row]; }
 
  private:
@@ -56,7 +58,8 @@ class StagedStep {
   StepLimits limits_;
   comm::RankLayout layout_;
   int dp_rank_;
-  std::vector<SlotId> own_slots_;                 // [R] of the dp rank's rows
+  std::vector<int32_t> own_rows_;                 // [R] the dp rank's, in the plan
+  std::vector<SlotId> own_slots_;                 // [R] of them
   std::vector<int32_t> num_tokens_, num_logits_;  // per dp rank
   std::vector<int32_t> tokens_per_rank_, logits_per_rank_;
   std::vector<int32_t> token_ids_;                 // [T]

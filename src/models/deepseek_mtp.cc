@@ -17,6 +17,8 @@ constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
 const float* Floats(const Buffer& buffer) { return reinterpret_cast<const float*>(buffer.data()); }
 
 struct MtpWeights {
+  TrunkShards shards;  // of the block
+  ops::MoeConfig moe;
   Linear token, state;            // [H, H]: e_proj, h_proj
   Buffer token_norm, state_norm;  // [H]
   HyperLayer layer;
@@ -47,14 +49,14 @@ class DeepseekMtp final : public DraftModel {
 
   int64_t workspace_bytes(int64_t max_tokens, int64_t max_proposals) const override {
     const int64_t h = config_.hidden_size;
-    const TrunkShards& shards = target_.trunk().shards;
+    const TrunkShards& shards = weights_.shards;
     const int64_t heads = shards.groups.size() * config_.group_heads();
     // Of all tokens: features as they came and normed, embeddings normed and projected, rotations.
     const int64_t floats = max_tokens * (2 * kStreams * h + 3 * h + config_.rotary_dim + 1);
     return floats * kFloat + ProposalBytes(max_proposals) + streams_.RowsBytes(max_tokens) +
            2 * streams_.RowsBytes(max_proposals) +
            WindowAttentionBytes(config_, heads, max_tokens, config_.window) +
-           streams_.WorkspaceBytes(target_.trunk().moe, shards.experts.experts.size(), max_tokens) +
+           streams_.WorkspaceBytes(weights_.moe, shards.experts.experts.size(), max_tokens) +
            ops::MatmulWorkspaceBytes(kStreams * max_tokens, h) +
            16 * static_cast<int64_t>(Workspace::kAlignment);
   }
@@ -162,7 +164,7 @@ class DeepseekMtp final : public DraftModel {
                    .window = config_.window},
                   rows.part);
     streams_.Leave(context, rows);
-    streams_.RunExperts(context, layer, target_.trunk().moe, rows);
+    streams_.RunExperts(context, layer, weights_.moe, rows);
     workspace.ResetTo(mark);
   }
 
@@ -198,11 +200,13 @@ Result<MtpWeights> LoadWeights(const weights::Checkpoint& checkpoint, const Load
   VendorTensors tensors(checkpoint, options, config.tile);
   const int64_t h = config.hidden_size;
   MtpWeights weights;
+  weights.shards = ShardTrunk(config, options);
+  weights.moe = MoeConfigOf(config, weights.shards.experts, config.experts_per_token);
   ASSIGN_OR_RETURN(weights.token, tensors.Matrix("mtp.0.e_proj", h, h, options.precision));
   ASSIGN_OR_RETURN(weights.state, tensors.Matrix("mtp.0.h_proj", h, h, options.precision));
   ASSIGN_OR_RETURN(weights.token_norm, tensors.Floats("mtp.0.enorm.weight", {h}));
   ASSIGN_OR_RETURN(weights.state_norm, tensors.Floats("mtp.0.hnorm.weight", {h}));
-  RETURN_IF_ERROR(LoadDraftLayer(tensors, config, target.trunk().shards, "mtp.0", weights.layer));
+  RETURN_IF_ERROR(LoadDraftLayer(tensors, config, weights.shards, "mtp.0", weights.layer));
   ASSIGN_OR_RETURN(weights.head_hyper,
                    LoadHyper(tensors, "mtp.0.hc_head", ops::kHyperStreams, 1, h));
   ASSIGN_OR_RETURN(weights.final_norm, tensors.Floats("mtp.0.norm.weight", {h}));

@@ -159,7 +159,8 @@ class DeepseekV3Model final : public DeepseekV3Target {
 
   // The last layer runs for the rows with logits alone.
   std::span<const int32_t> RowsPerRank(const ForwardBatch& batch, int layer) const {
-    return layer + 1 == config_.num_layers ? batch.logits_per_rank : batch.tokens_per_rank;
+    const bool logits_alone = layer + 1 == config_.num_layers && batch.features == nullptr;
+    return logits_alone ? batch.logits_per_rank : batch.tokens_per_rank;
   }
   // A rank without rows takes part in what becomes of the others'.
   void JoinLayer(const ForwardBatch& batch, const ForwardContext& context, int layer) const {

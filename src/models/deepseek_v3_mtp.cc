@@ -46,8 +46,7 @@ class DeepseekV3Mtp final : public DraftModel {
     const int64_t inner =
         std::max({DeepseekV3AttentionLayer::WorkspaceBytes(config_, weights_.layer.attention,
                                                            max_tokens, target_.facts().max_context),
-                  ops::MoeWorkspaceBytes(target_.weights().moe, target_.weights().num_experts,
-                                         max_proposals),
+                  ops::MoeWorkspaceBytes(weights_.moe, weights_.num_experts, max_proposals),
                   ops::MatmulWorkspaceBytes(max_tokens, 2 * h),
                   ops::MatmulWorkspaceBytes(max_proposals, HeadsWidth())});
     return (all + kept) * kFloat + inner + ProposalBytes(max_proposals) +
@@ -180,11 +179,9 @@ class DeepseekV3Mtp final : public DraftModel {
         rows_.normed, rows_.heads);
     Apply(context.stream, workspace, layer.attention.output, rows_.heads, rows_.part);
     AddSum(context, layer.ffn_norm);
-    ops::Moe(context.stream, workspace,
-             {.out = rows_.part,
-              .x = rows_.normed,
-              .config = &target_.weights().moe,
-              .weights = &*layer.moe});
+    ops::Moe(
+        context.stream, workspace,
+        {.out = rows_.part, .x = rows_.normed, .config = &weights_.moe, .weights = &*layer.moe});
     AddSum(context, weights_.final_norm);
     workspace.ResetTo(mark);
   }

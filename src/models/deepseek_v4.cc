@@ -77,9 +77,9 @@ class DeepseekV4Model final : public DeepseekTrunkModel {
   // A rank without rows takes part in what becomes of the others'.
   void JoinLayers(const ForwardBatch& batch, const ForwardContext& context) const {
     for (int layer = 0; layer < config_.num_layers; ++layer) {
-      const bool last = layer + 1 == config_.num_layers;
+      const bool logits_alone = layer + 1 == config_.num_layers && !every;
       streams_.JoinExperts(context, Layer(layer), weights_.moe,
-                           last ? batch.logits_per_rank : batch.tokens_per_rank);
+                           logits_alone ? batch.logits_per_rank : batch.tokens_per_rank);
     }
   }
 

@@ -39,10 +39,10 @@ Result<std::unique_ptr<DraftModel>> LoadKind(const weights::Checkpoint& checkpoi
 Result<std::unique_ptr<DraftModel>> LoadDraftModel(const weights::Checkpoint& checkpoint,
                                                    const LoadOptions& options,
                                                    const Model& target) {
-  if (!options.experts.empty() && options.draft != DraftKind::kStandalone) {
-    return Error(ErrorCode::kUnsupported, "draft blocks run where rows do not travel to experts");
-  }
-  Result<std::unique_ptr<DraftModel>> drafter = LoadKind(checkpoint, options, target);
+  LoadOptions own = options;
+  // A drafter's rows do not travel: how many there are is known only once the target has drawn.
+  own.experts = {};
+  Result<std::unique_ptr<DraftModel>> drafter = LoadKind(checkpoint, own, target);
   if (!drafter.ok()) return drafter.status().Under(checkpoint.path().string());
   return drafter;
 }

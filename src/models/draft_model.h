@@ -11,8 +11,10 @@
 //   target: forward, draw → Advance(batch) → Next(0) → draw → Next(1) → draw → …  k draws
 //
 // where each draw of a row takes the logits that Next wrote, with the request's own sampling
-// parameters and random numbers, and is exec's. Ranks are equal: equal batches, equal tokens.
-// Owner: the rank's thread.
+// parameters and random numbers, and is exec's. The ranks of an attention group are equal: equal
+// batches, equal tokens. Where the target's rows travel to their experts a drafter's stay: every
+// attention group has all of the drafter, and runs it for the rows of its dp rank. Owner: the
+// rank's thread.
 
 #include <cstdint>
 #include <memory>

@@ -131,7 +131,6 @@ Result<std::unique_ptr<DraftModel>> LoadStandaloneDraft(const weights::Checkpoin
                                                         const Model& target) {
   LoadOptions own = options;
   own.draft = DraftKind::kNone;
-  own.experts = {};  // it is small: whole on every attention group
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model, LoadModel(checkpoint, own));
   const ModelFacts& facts = model->facts();
   if (facts.vocab_size != target.facts().vocab_size) {

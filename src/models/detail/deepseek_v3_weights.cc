@@ -45,7 +45,10 @@ class Loader {
     const int64_t h = hidden();
     const std::string prefix = "model.layers." + std::to_string(config_.num_layers) + ".";
     DeepseekV3Draft draft;
-    RETURN_IF_ERROR(LoadLayer(config_.num_layers, Shards(), draft.layer));
+    const DeepseekV3Weights shards = Shards();
+    draft.moe = shards.moe;
+    draft.num_experts = shards.num_experts;
+    RETURN_IF_ERROR(LoadLayer(config_.num_layers, shards, draft.layer));
     ASSIGN_OR_RETURN(draft.token_norm, reader_.Vector(prefix + "enorm.weight", h));
     ASSIGN_OR_RETURN(draft.state_norm, reader_.Vector(prefix + "hnorm.weight", h));
     ASSIGN_OR_RETURN(draft.join, PackWhole(prefix + "eh_proj", h, 2 * h));

@@ -75,6 +75,9 @@ struct DeepseekV3Draft {
   Buffer token_norm, state_norm;  // [H]
   Linear join;                    // [H, 2H]
   DeepseekV3Layer layer;
+  // Of the layer: its experts lie on the attention group's ranks, wherever the trunk's do.
+  ops::MoeConfig moe;
+  int64_t num_experts = 0;
   Buffer final_norm;  // [H]
 
   int64_t bytes() const;
