@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/align.h"
+#include "base/check.h"
 #include "base/error.h"
 
 namespace hayate::comm {
@@ -137,6 +138,33 @@ class Packing {
   std::vector<std::vector<int32_t>> held_;  // [R]
 };
 
+// Which rank's set in `after` goes to each rank of `before`: greedily those with most in common.
+std::vector<int> MatchRanks(const ExpertPlacement& after, const ExpertPlacement& before) {
+  struct Pair {
+    int common, rank, set;
+  };
+  std::vector<Pair> pairs;
+  for (int rank = 0; rank < before.num_ranks(); ++rank) {
+    for (int set = 0; set < after.num_ranks(); ++set) {
+      const auto held = after.of_rank(set);
+      const auto common = std::ranges::count_if(before.of_rank(rank), [&](int32_t expert) {
+        return std::ranges::find(held, expert) != held.end();
+      });
+      pairs.push_back({static_cast<int>(common), rank, set});
+    }
+  }
+  std::ranges::stable_sort(pairs, std::ranges::greater(), &Pair::common);
+  std::vector<int> set_of(static_cast<size_t>(before.num_ranks()), -1);
+  std::vector<bool> taken(set_of.size());
+  for (const Pair& pair : pairs) {
+    int& set = set_of[static_cast<size_t>(pair.rank)];
+    if (set >= 0 || taken[static_cast<size_t>(pair.set)]) continue;
+    set = pair.set;
+    taken[static_cast<size_t>(pair.set)] = true;
+  }
+  return set_of;
+}
+
 Status CheckCounts(int64_t num_experts, int64_t num_physical, int num_ranks) {
   const int64_t redundant = num_physical - num_experts;
   if (num_experts < 1 || num_ranks < 1 || redundant < 0) {
@@ -231,6 +259,37 @@ std::vector<double> ExpertPlacement::LoadPerRank(std::span<const int64_t> counts
     for (const int32_t physical : all) load[static_cast<size_t>(rank_of(physical))] += share;
   }
   return load;
+}
+
+double ExpertPlacement::Balance(std::span<const int64_t> counts) const {
+  const std::vector<double> load = LoadPerRank(counts);
+  const double fullest = *std::ranges::max_element(load);
+  if (fullest == 0) return 1;
+  return std::accumulate(load.begin(), load.end(), 0.0) / num_ranks_ / fullest;
+}
+
+ExpertPlacement ExpertPlacement::Following(const ExpertPlacement& before) const {
+  CHECK_EQ(before.num_ranks(), num_ranks());
+  CHECK_EQ(before.num_physical(), num_physical());
+  std::vector<int32_t> logical(logical_of_physical_.size());
+  const std::vector<int> set_of = MatchRanks(*this, before);
+  for (int rank = 0; rank < num_ranks_; ++rank) {
+    const std::span<const int32_t> old = before.of_rank(rank);
+    const std::span<const int32_t> set = of_rank(set_of[static_cast<size_t>(rank)]);
+    const auto place = std::span(logical).subspan(static_cast<size_t>(rank * per_rank()),
+                                                  static_cast<size_t>(per_rank()));
+    // Those that stay keep their places, the others fill the rest in order.
+    std::ranges::transform(old, place.begin(), [&](int32_t expert) {
+      return std::ranges::find(set, expert) != set.end() ? expert : -1;
+    });
+    size_t next = 0;
+    for (const int32_t expert : set) {
+      if (std::ranges::find(old, expert) != old.end()) continue;
+      while (place[next] >= 0) ++next;
+      place[next] = expert;
+    }
+  }
+  return Create(num_experts(), num_ranks_, std::move(logical)).value();
 }
 
 Result<ExpertPlacement> ExpertPlan::Place(int layer, int num_experts) const {

@@ -58,6 +58,12 @@ class ExpertPlacement {
   // Rows that each rank computes when logical expert e gets counts[e], shared evenly by its
   // replicas.
   std::vector<double> LoadPerRank(std::span<const int64_t> counts) const;
+  // Mean of those ÷ the fullest: 1 is even, 1 ÷ ranks is all on one. 1 without any rows.
+  double Balance(std::span<const int64_t> counts) const;
+
+  // The same sets of experts, given to ranks and places so that few move from where they lie in
+  // `before`, a placement of as many experts, copies and ranks. Deterministic.
+  ExpertPlacement Following(const ExpertPlacement& before) const;
 
  private:
   ExpertPlacement() = default;

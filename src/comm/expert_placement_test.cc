@@ -161,6 +161,49 @@ TEST(ExpertPlacement, EqualCountsGiveTheSamePlacementEveryTime) {
   ExpectWhole(ExpertPlacement::Balanced(nothing, 8, 8).value());
 }
 
+// The same sets of experts on the ranks, and fewer moves than if nobody looked.
+TEST(ExpertPlacement, FollowingKeepsSetsAndLetsMostExpertsStay) {
+  Rng rng(3);
+  int64_t moved = 0, naive = 0;
+  for (int round = 0; round < 200; ++round) {
+    const int num_ranks = rng.Between(1, 6), per_rank = rng.Between(1, 8);
+    const int num_experts = rng.Between(per_rank, num_ranks * per_rank);
+    const int redundant = num_ranks * per_rank - num_experts;
+    std::vector<int64_t> counts = SkewedCounts(rng, num_experts);
+    const auto before = ExpertPlacement::Balanced(counts, redundant, num_ranks).value();
+    for (int64_t& count : counts) count += rng.Between(0, 300);
+    const auto after = ExpertPlacement::Balanced(counts, redundant, num_ranks).value();
+    const auto following = after.Following(before);
+    ExpectWhole(following);
+    EXPECT_DOUBLE_EQ(following.Balance(counts), after.Balance(counts));
+    const auto sets = [&](const ExpertPlacement& placement) {
+      std::multiset<std::set<int32_t>> all;
+      for (int rank = 0; rank < num_ranks; ++rank) {
+        const auto held = placement.of_rank(rank);
+        all.insert({held.begin(), held.end()});
+      }
+      return all;
+    };
+    EXPECT_EQ(sets(following), sets(after));
+    const auto old = before.logical_of_physical();
+    for (size_t p = 0; p < old.size(); ++p) {
+      moved += following.logical_of_physical()[p] != old[p];
+      naive += after.logical_of_physical()[p] != old[p];
+    }
+    EXPECT_TRUE(std::ranges::equal(before.Following(before).logical_of_physical(), old));
+  }
+  EXPECT_LT(moved, naive);
+}
+
+TEST(ExpertPlacement, BalanceIsTheMeanOverTheFullest) {
+  const auto placement = ExpertPlacement::Trivial(4, 0, 2).value();
+  const auto balance = [&](std::vector<int64_t> counts) { return placement.Balance(counts); };
+  EXPECT_DOUBLE_EQ(balance({1, 1, 1, 1}), 1.0);
+  EXPECT_DOUBLE_EQ(balance({3, 0, 0, 0}), 0.5);
+  EXPECT_DOUBLE_EQ(balance({2, 1, 1, 0}), 2.0 / 3);
+  EXPECT_DOUBLE_EQ(balance({0, 0, 0, 0}), 1.0);
+}
+
 TEST(ExpertPlacement, RefusesWhatCannotBePlaced) {
   const auto message = [](const Result<ExpertPlacement>& result) {
     EXPECT_EQ(result.status().code(), ErrorCode::kInvalidArgument);

@@ -97,6 +97,11 @@ Status LocalExecutor::Start(const weights::Checkpoint& checkpoint) {
         options_.dp_size, options_.ep_size);
   }
   RETURN_IF_ERROR(PlaceExperts(checkpoint));
+  if (options_.rebalance.interval > 0 && placed_experts_.layers.empty()) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "--enable-eplb moves experts where rows travel to them: a mixture of experts with "
+                 "--ep-size or --enable-dp-attention");
+  }
   startup_ = std::make_unique<Startup>(this, options_.num_ranks);
   for (int i = 0; i < options_.num_ranks; ++i) {
     ranks_.push_back(std::make_unique<Rank>());
@@ -119,7 +124,7 @@ Status LocalExecutor::PlaceExperts(const weights::Checkpoint& checkpoint) {
   options_.expert_plan.num_ranks = options_.num_ranks;
   for (int layer = 0; layer < expert_shape_.num_layers; ++layer) {
     ASSIGN_OR_RETURN(auto placement, options_.expert_plan.Place(layer, expert_shape_.num_experts));
-    placements_.push_back(std::move(placement));
+    placed_experts_.layers.push_back(std::move(placement));
   }
   return OkStatus();
 }
@@ -136,6 +141,7 @@ void LocalExecutor::JoinPhase() {
         break;
       case Phase::kLoad:
         status = SizePools();
+        if (status.ok()) status = MakeRebalancer();
         break;
       case Phase::kAllocate:
         for (const auto& rank : ranks_) rank->worker->ShareWith(*ranks_[0]->worker);
@@ -159,7 +165,7 @@ Status LocalExecutor::MakeGroups() {
 
 Status LocalExecutor::MakeCpuGroups() {
   ASSIGN_OR_RETURN(auto groups, comm::MakeLocalGroup(options_.num_ranks));
-  if (!placements_.empty()) {
+  if (!placed_experts_.layers.empty()) {
     auto exchanges = comm::TokenExchange::MakeLocal(groups);
     for (size_t i = 0; i < ranks_.size(); ++i) ranks_[i]->exchange = std::move(exchanges[i]);
   }
@@ -177,7 +183,7 @@ ReplicaPlace LocalExecutor::PlaceOf(Rank& rank) const {
           .rank = rank.index,
           .all = layout_of_ranks_.exchanges() ? rank.group.get() : nullptr,
           .exchange = rank.exchange.get(),
-          .placements = placements_,
+          .placements = placed_experts_.layers,
           .expert_counts = rank.expert_counts};
 }
 
@@ -193,6 +199,25 @@ std::vector<int64_t> LocalExecutor::ExpertCounts() const {
     }
   }
   return sum;
+}
+
+double LocalExecutor::ExpertBalance(std::span<const int64_t> counts) const {
+  const std::lock_guard lock(placed_experts_.mutex);
+  return placed_experts_.Balance(counts);
+}
+
+Status LocalExecutor::MakeRebalancer() {
+  if (options_.rebalance.interval == 0) return OkStatus();
+  std::vector<ExpertRebalancer::Rank> ranks;
+  for (const auto& rank : ranks_) ranks.push_back({rank->group.get(), rank->model.get()});
+  ASSIGN_OR_RETURN(rebalancer_,
+                   ExpertRebalancer::Create(options_.rebalance, std::move(ranks), placed_experts_,
+                                            [this] { return ExpertCounts(); }));
+  return OkStatus();
+}
+
+RebalanceStats LocalExecutor::rebalance_stats() const {
+  return rebalancer_ == nullptr ? RebalanceStats{} : rebalancer_->stats();
 }
 
 Status LocalExecutor::SizePools() {
@@ -285,7 +310,7 @@ Status LocalExecutor::OpenDevice(Rank& rank) const {
 Status LocalExecutor::LoadRank(Rank& rank, const weights::Checkpoint& checkpoint) const {
   models::LoadOptions load{.rank = layout_of_ranks_.attention_rank(rank.index),
                            .num_ranks = layout_of_ranks_.attention_size(),
-                           .experts = placements_,
+                           .experts = placed_experts_.layers,
                            .expert_rank = rank.index,
                            .device = rank.device.get(),
                            .precision = options_.precision,
@@ -360,6 +385,7 @@ void LocalExecutor::ServeSteps(Rank& rank) {
     const size_t entry = step % kMaxInFlight;
     StepResult& result = results_[entry];
     const int64_t begin_ns = NowNs();
+    if (rebalancer_ != nullptr) rebalancer_->BeforeStep(rank.index, step);
     rank.worker->Run(plans_[entry], result);
     if (rank.index != 0) continue;
     result.device_ns = NowNs() - begin_ns;

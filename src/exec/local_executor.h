@@ -17,6 +17,7 @@
 #include "base/thread.h"
 #include "comm/rank_layout.h"
 #include "core/step_executor.h"
+#include "exec/expert_rebalancer.h"
 #include "exec/pool_plan.h"
 #include "exec/rank_worker.h"
 #include "exec/staged_step.h"
@@ -34,6 +35,7 @@ struct ExecutorOptions {
   int dp_size = 1;
   int ep_size = 0;
   comm::ExpertPlan expert_plan;  // where rows travel; num_ranks is set here
+  RebalanceOptions rebalance;    // where rows travel
   // CUDA: share of a device's free memory to take, for weights, pools and everything else.
   double memory_fraction = 0.9;
   // CUDA: decode steps of at most this many rows are replayed as graphs.
@@ -87,6 +89,10 @@ class LocalExecutor final : public StepExecutor {
   // on CUDA and where the model has no experts. Any thread.
   std::vector<int64_t> ExpertCounts() const;
   int32_t num_experts() const { return expert_shape_.num_experts; }
+  // How evenly rows that chose experts so often (counts as ExpertCounts gives them) load the ranks:
+  // mean ÷ fullest, over the layers. 1 where no rows travel. Any thread.
+  double ExpertBalance(std::span<const int64_t> counts) const;
+  RebalanceStats rebalance_stats() const;  // any thread
   std::string device_name() const;
 
  private:
@@ -97,6 +103,7 @@ class LocalExecutor final : public StepExecutor {
   // What joins the ranks after a phase of the start; on the thread of the last rank to get there.
   void JoinPhase();
   Status PlaceExperts(const weights::Checkpoint& checkpoint);
+  Status MakeRebalancer();
   Status MakeGroups();
   Status MakeCpuGroups();
   ReplicaPlace PlaceOf(Rank& rank) const;
@@ -116,8 +123,9 @@ class LocalExecutor final : public StepExecutor {
   ExecutorOptions options_;
   comm::RankLayout layout_of_ranks_;
   models::ExpertShape expert_shape_;
-  std::vector<comm::ExpertPlacement> placements_;  // per layer, where rows travel
+  PlacedExperts placed_experts_;  // no layers where no rows travel
   std::vector<std::unique_ptr<Rank>> ranks_;
+  std::unique_ptr<ExpertRebalancer> rebalancer_;  // null: experts stay
   CacheLayout layout_;
   std::vector<int32_t> pool_pages_;
   int64_t total_tokens_ = 0;

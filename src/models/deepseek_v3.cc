@@ -41,6 +41,9 @@ class DeepseekV3Model final : public DeepseekV3Target {
   const CacheLayout& cache_layout() const override { return cache_.layout(); }
   int64_t page_bytes(int) const override { return cache_.page_bytes(); }
   int64_t weight_bytes() const override { return weight_bytes_; }
+  const ops::ExpertWeights* experts(int layer) const override {
+    return Layer(layer).moe ? &Layer(layer).moe->experts : nullptr;
+  }
   int64_t feature_width() const override {
     return draft_ == DraftKind::kNextN ? config_.hidden_size : 0;
   }
@@ -157,7 +160,7 @@ class DeepseekV3Model final : public DeepseekV3Target {
     AddSum(context, last ? weights_.final_norm : Layer(index + 1).attention_norm, rows);
   }
 
-  // The last layer runs for the rows with logits alone.
+  // The last layer runs for the rows with logits alone, unless features are wanted of all.
   std::span<const int32_t> RowsPerRank(const ForwardBatch& batch, int layer) const {
     const bool logits_alone = layer + 1 == config_.num_layers && batch.features == nullptr;
     return logits_alone ? batch.logits_per_rank : batch.tokens_per_rank;

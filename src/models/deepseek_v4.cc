@@ -30,6 +30,9 @@ class DeepseekV4Model final : public DeepseekTrunkModel {
   const CacheLayout& cache_layout() const override { return cache_.layout(); }
   int64_t page_bytes(int group) const override { return cache_.page_bytes(group); }
   int64_t weight_bytes() const override { return weight_bytes_; }
+  const ops::ExpertWeights* experts(int layer) const override {
+    return &Layer(layer).experts.experts;
+  }
 
   const DeepseekTrunkConfig& config() const override { return config_; }
   const TrunkWeights& trunk() const override { return weights_; }
@@ -76,6 +79,7 @@ class DeepseekV4Model final : public DeepseekTrunkModel {
 
   // A rank without rows takes part in what becomes of the others'.
   void JoinLayers(const ForwardBatch& batch, const ForwardContext& context) const {
+    const bool every = batch.features != nullptr && tap_.wants_last_output();
     for (int layer = 0; layer < config_.num_layers; ++layer) {
       const bool logits_alone = layer + 1 == config_.num_layers && !every;
       streams_.JoinExperts(context, Layer(layer), weights_.moe,

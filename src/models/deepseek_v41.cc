@@ -34,6 +34,9 @@ class DeepseekV41Model final : public DeepseekTrunkModel {
   const CacheLayout& cache_layout() const override { return cache_.layout(); }
   int64_t page_bytes(int group) const override { return cache_.page_bytes(group); }
   int64_t weight_bytes() const override { return weight_bytes_; }
+  const ops::ExpertWeights* experts(int layer) const override {
+    return &Layer(layer).experts.experts;
+  }
 
   const DeepseekTrunkConfig& config() const override { return config_; }
   const TrunkWeights& trunk() const override { return weights_; }

@@ -67,6 +67,9 @@ class DenseModel final : public Model {
   const CacheLayout& cache_layout() const override { return cache_.layout(); }
   int64_t page_bytes(int group) const override { return cache_.page_bytes(group); }
   int64_t weight_bytes() const override { return weight_bytes_; }
+  const ops::ExpertWeights* experts(int layer) const override {
+    return Layer(layer).moe ? &Layer(layer).moe->experts : nullptr;
+  }
   bool gives_hidden() const override { return true; }
   ops::AttentionPlanShape attention_shape(int group) const override {
     const AttentionShape& attention = weights_.attention;

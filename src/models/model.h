@@ -13,6 +13,7 @@
 #include "comm/token_exchange.h"
 #include "models/forward_batch.h"
 #include "ops/attention/attention_plan.h"
+#include "ops/moe/moe.h"
 #include "tensor/cache_layout.h"
 #include "tensor/device.h"
 #include "tensor/workspace.h"
@@ -76,6 +77,9 @@ class Model {
   virtual int64_t workspace_bytes(int64_t max_tokens, int64_t max_logits) const = 0;
   // Bytes of this rank's prepared weights.
   virtual int64_t weight_bytes() const = 0;
+  // This rank's experts of a layer, for whoever moves them between ranks while no Forward runs;
+  // null where the layer has none.
+  virtual const ops::ExpertWeights* experts(int /*layer*/) const { return nullptr; }
 
   // Appends the tokens' keys and values to the cache and writes logits. All ranks of the group call
   // it with equal batches; they meet in its all-reduces. A row's logits depend on that row's tokens

@@ -104,6 +104,7 @@ TEST_P(RankLayouts, RanksThatSplitHeadsGiveTheSameTokens) {
   for (const auto& step : Steps()) expected.push_back(one->Step(step));
   const RunnerOptions layouts[] = {
       {.num_ranks = 2},  // experts by range, summed
+      {.num_ranks = 4},
       {.num_ranks = 2, .ep_size = 2, .num_redundant_experts = Redundant(2)},
       {.num_ranks = 4, .dp_size = 2, .num_redundant_experts = Redundant(4)},
       {.num_ranks = 4, .ep_size = 4, .num_redundant_experts = Redundant(4, 1)}};

@@ -118,6 +118,32 @@ int64_t MoeWeights::bytes() const {
          experts.bytes() + BytesOf(shared_gate_up) + BytesOf(shared_down) + BytesOf(shared_gate);
 }
 
+std::vector<std::span<std::byte>> ExpertMemory(const ExpertWeights& experts, size_t place) {
+  std::vector<std::span<std::byte>> memory;
+  for (const auto* matrices : {&experts.gate_up, &experts.down}) {
+    const Buffer& storage = (*matrices)[place].storage;
+    memory.emplace_back(storage.data(), storage.size());
+  }
+  for (const Buffer* bias : {&experts.gate_up_bias, &experts.down_bias}) {
+    const size_t bytes = bias->size() / experts.gate_up.size();
+    if (bytes > 0) memory.emplace_back(bias->data() + place * bytes, bytes);
+  }
+  return memory;
+}
+
+bool SameLayout(const ExpertWeights& a, size_t place_a, const ExpertWeights& b, size_t place_b) {
+  const auto same_part = [](const PackedPart& x, const PackedPart& y) {
+    return x.n == y.n && x.offset == y.offset && x.layout == y.layout;
+  };
+  const auto same = [&](const PackedMatrix& x, const PackedMatrix& y) {
+    return x.n == y.n && x.k == y.k && x.source_dtype == y.source_dtype &&
+           x.storage.size() == y.storage.size() && std::ranges::equal(x.parts, y.parts, same_part);
+  };
+  return same(a.gate_up[place_a], b.gate_up[place_b]) && same(a.down[place_a], b.down[place_b]) &&
+         (a.gate_up_bias.size() > 0) == (b.gate_up_bias.size() > 0) &&
+         (a.down_bias.size() > 0) == (b.down_bias.size() > 0);
+}
+
 Status PlaceExperts(Device& device, ExpertWeights& experts) {
   if constexpr (kCudaBuild) {
     if (device.kind() == DeviceKind::kCuda) return sm90::PlaceExperts(device, experts);

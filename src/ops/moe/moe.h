@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "ops/activation/clamped_swiglu.h"
@@ -46,11 +47,17 @@ struct ExpertWeights {
 
   int64_t bytes() const;
 };
+// All memory of the expert at `place`, for callers that move experts between ranks: its matrices
+// and rows of the biases. Two experts of equal layout (SameLayout) have parts of equal sizes, and
+// whose bytes are copied to the other's place is the other's from then on.
+std::vector<std::span<std::byte>> ExpertMemory(const ExpertWeights& experts, size_t place);
+bool SameLayout(const ExpertWeights& a, size_t place_a, const ExpertWeights& b, size_t place_b);
+
 // To be called once all matrices are there, before the first RunExperts. kUnsupported where the
 // device has no kernel for them.
 Status PlaceExperts(Device& device, ExpertWeights& experts);
 
-// One layer's weights on one rank. Immutable once loaded.
+// One layer's weights on one rank. Immutable once loaded, but for experts that move between steps.
 struct MoeWeights {
   PackedMatrix gate;   // [E, H], packed with kExact: the choice is not to depend on the mode
   Buffer gate_bias;    // [E] f32, or empty

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <vector>
@@ -227,6 +228,53 @@ TEST(Moe, RowsThatTravelToTheirExpertsHaveTheBitsOfTheWhole) {
     MoeConfig one = config;
     one.router.top_k = 1;
     RunExperts({}, workspace,
+// Experts move between ranks as bytes: here two change places.
+TEST(ExpertMemory, WhoseBytesChangePlacesIsComputedThere) {
+  for (const MoeConfig& config : {kQwen, kGptOss, kV4}) {
+    Layer layer(config, 13);
+    Rng rng(14);
+    const int32_t experts = config.router.num_experts;
+    const MoeWeights weights = layer.Pack(0, experts), moved = layer.Pack(0, experts);
+    ASSERT_TRUE(SameLayout(moved.experts, 1, weights.experts, 4));
+    const auto a = ExpertMemory(moved.experts, 1), b = ExpertMemory(moved.experts, 4);
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) {
+      ASSERT_EQ(a[i].size(), b[i].size());
+      std::ranges::swap_ranges(a[i], b[i]);
+    }
+    const int64_t h = config.hidden_size;
+    Floats x = Normal(4 * h, 1.0f, rng);
+    const int32_t chosen[] = {1, 4, 0, experts - 1}, swapped[] = {4, 1, 0, experts - 1};
+    const float routing[] = {1, 0.5f, 2, 1};
+    MoeConfig single = config;
+    single.router.top_k = 1;
+    const auto run = [&](const MoeWeights& of, const int32_t* experts_of) {
+      Floats out(x.size());
+      const auto device = MakeCpuDevice(0);
+      Workspace workspace(Buffer::Allocate(*device, size_t{1} << 20).value());
+      RunExperts({}, workspace,
+                 {.out = {reinterpret_cast<std::byte*>(out.data()), DType::kF32, {4, h}},
+                  .x = TensorView{reinterpret_cast<std::byte*>(x.data()), DType::kF32, {4, h}},
+                  .chosen = experts_of,
+                  .weights = routing,
+                  .config = &single,
+                  .experts = &of.experts});
+      return out;
+    };
+    EXPECT_EQ(run(moved, swapped), run(weights, chosen));
+    EXPECT_NE(run(moved, chosen), run(weights, chosen));
+  }
+}
+
+TEST(ExpertMemory, ExpertsOfOtherTypesAreOfAnotherLayout) {
+  MoeConfig wider = kQwen;
+  wider.expert_size += 8;
+  Layer one(kQwen, 15), other(wider, 15);
+  const MoeWeights a = one.Pack(0, 2), b = other.Pack(0, 2);
+  EXPECT_TRUE(SameLayout(a.experts, 0, a.experts, 1));
+  EXPECT_FALSE(SameLayout(a.experts, 0, b.experts, 0));
+}
+
                {.out = view(results, h),
                 .x = view(pairs, h),
                 .chosen = chosen.data(),
