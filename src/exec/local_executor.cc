@@ -385,6 +385,9 @@ void LocalExecutor::ServeSteps(Rank& rank) {
     const size_t entry = step % kMaxInFlight;
     StepResult& result = results_[entry];
     const int64_t begin_ns = NowNs();
+    if (step + 1 == options_.fail_rank_at_step && &rank == ranks_.back().get()) {
+      rank.group->Poison();
+    }
     if (rebalancer_ != nullptr) rebalancer_->BeforeStep(rank.index, step);
     rank.worker->Run(plans_[entry], result);
     if (rank.index != 0) continue;

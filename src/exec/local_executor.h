@@ -36,6 +36,9 @@ struct ExecutorOptions {
   int ep_size = 0;
   comm::ExpertPlan expert_plan;  // where rows travel; num_ranks is set here
   RebalanceOptions rebalance;    // where rows travel
+  // For drills and tests: the last of the CPU ranks fails before it carries out this step, counted
+  // from 1; 0: never.
+  uint64_t fail_rank_at_step = 0;
   // CUDA: share of a device's free memory to take, for weights, pools and everything else.
   double memory_fraction = 0.9;
   // CUDA: decode steps of at most this many rows are replayed as graphs.
