@@ -104,6 +104,7 @@ DispatchedRows TokenExchange::Dispatch(Stream stream, Workspace& workspace,
   for (int from = 0; from < size(); ++from) {
     arrivals += BoardOf(from).arrivals_of[static_cast<size_t>(rank())];
   }
+  counters_.arrived_rows += arrivals;
   out.x = workspace.Take(DType::kF32, {arrivals, width_});
   int32_t* places = workspace.TakeArray<int32_t>(arrivals);
   float* weights = workspace.TakeArray<float>(arrivals);

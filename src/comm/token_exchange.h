@@ -52,7 +52,8 @@ struct ExchangeCounters {
   // Dispatched: a row counts once for every rank that needs it. Combined: one row a choice.
   int64_t dispatched_rows = 0;
   int64_t combined_rows = 0;
-  int64_t bytes = 0;  // of both, as f32 rows
+  int64_t bytes = 0;         // of both, as f32 rows
+  int64_t arrived_rows = 0;  // that this rank's experts compute, one a choice, its own among them
 };
 
 class TokenExchange {
