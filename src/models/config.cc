@@ -10,12 +10,20 @@ namespace hayate::models {
 namespace {
 
 constexpr std::pair<std::string_view, Family> kArchitectures[] = {
-    {"LlamaForCausalLM", Family::kLlama},       {"llama", Family::kLlama},
-    {"MistralForCausalLM", Family::kLlama},     {"mistral", Family::kLlama},
-    {"Qwen2ForCausalLM", Family::kQwen2},       {"qwen2", Family::kQwen2},
-    {"Qwen3ForCausalLM", Family::kQwen3},       {"qwen3", Family::kQwen3},
-    {"Qwen2MoeForCausalLM", Family::kQwen2Moe}, {"Qwen3MoeForCausalLM", Family::kQwen3Moe},
+    {"LlamaForCausalLM", Family::kLlama},
+    {"llama", Family::kLlama},
+    {"MistralForCausalLM", Family::kLlama},
+    {"mistral", Family::kLlama},
+    {"Qwen2ForCausalLM", Family::kQwen2},
+    {"qwen2", Family::kQwen2},
+    {"Qwen3ForCausalLM", Family::kQwen3},
+    {"qwen3", Family::kQwen3},
+    {"Qwen2MoeForCausalLM", Family::kQwen2Moe},
+    {"Qwen3MoeForCausalLM", Family::kQwen3Moe},
+    {"qwen2moe", Family::kQwen2Moe},
+    {"qwen3moe", Family::kQwen3Moe},
     {"GptOssForCausalLM", Family::kGptOss},
+    {"gpt-oss", Family::kGptOss},
 };
 
 // What the readers cannot check field by field.
@@ -45,7 +53,8 @@ Result<Family> FamilyOf(std::string_view architecture) {
   }
   return Error(ErrorCode::kUnsupported,
                "architecture '{}' has no implementation; known are llama, mistral, qwen2, "
-               "qwen3, qwen2-moe, qwen3-moe, gpt-oss, deepseek-v3, deepseek-v3.2 and deepseek-v4",
+               "qwen3, qwen2-moe, qwen3-moe, gpt-oss, deepseek-v3, deepseek-v3.2, deepseek-v4 and "
+               "deepseek-v4.1",
                architecture);
 }
 

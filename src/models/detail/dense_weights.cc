@@ -19,7 +19,7 @@ constexpr int64_t kMinColumnUnit = 32;
 // The largest unit of columns among the tensors "<layer>.<name>.weight" that there are, elements.
 Result<int64_t> LargestBlock(const Checkpoint& checkpoint, const ModelConfig& config,
                              std::string_view name) {
-  const TensorNames& names = NamesOf(checkpoint.format());
+  const TensorNames& names = NamesOf(checkpoint);
   int64_t largest = 1;
   for (int layer = 0; layer < config.num_layers; ++layer) {
     if (name == names.down && config.is_sparse(layer)) continue;
@@ -36,7 +36,7 @@ class Loader {
       : checkpoint_(checkpoint),
         config_(config),
         options_(options),
-        names_(NamesOf(checkpoint.format())),
+        names_(NamesOf(checkpoint)),
         reader_(checkpoint, options, config.fp8_block) {}
 
   Result<DenseWeights> Load() {
@@ -138,8 +138,9 @@ class Loader {
     const Range ffn = weights.ffn;
     ASSIGN_OR_RETURN(layer.mlp_norm, Norm(names_.Layer(index, names_.mlp_norm), hidden()));
     if (config_.is_sparse(index)) {
-      const MoeNames& names = config_.moe->router_bias ? kGptOssMoe : kQwenMoe;
-      const std::string prefix = names_.Layer(index, "mlp.", "");
+      const bool gguf = checkpoint_.format() == weights::CheckpointFormat::kGguf;
+      const MoeNames& names = gguf ? kGgufMoe : config_.moe->router_bias ? kGptOssMoe : kQwenMoe;
+      const std::string prefix = names_.Layer(index, gguf ? "" : "mlp.", "");
       ASSIGN_OR_RETURN(layer.moe,
                        LoadMoe(reader_, *config_.moe, hidden(), names, index, prefix, moe_));
       return OkStatus();
@@ -199,7 +200,7 @@ int64_t DenseWeights::bytes() const {
 
 Result<HeadShard> PlanHeads(const Checkpoint& checkpoint, const ModelConfig& config, int rank,
                             int num_ranks) {
-  const TensorNames& names = NamesOf(checkpoint.format());
+  const TensorNames& names = NamesOf(checkpoint);
   ASSIGN_OR_RETURN(const int64_t block, LargestBlock(checkpoint, config, names.output));
   const int64_t unit = std::lcm(block, int64_t{config.head_dim}) / config.head_dim;
   return SplitHeads(config.num_heads, config.num_kv_heads, unit, rank, num_ranks);

@@ -93,10 +93,46 @@ Result<int32_t> ReadVocabSize(const Checkpoint& checkpoint) {
 
 }  // namespace
 
+namespace {
+
+// What the files do not say is the architecture's: how a router scores, and how experts clamp.
+Result<MoeSettings> ReadMoe(const Checkpoint& checkpoint, const Keys& keys, Family family,
+                            int32_t num_layers) {
+  MoeSettings moe;
+  ASSIGN_OR_RETURN(moe.router.num_experts, keys.Int("expert_count", ops::kMaxExperts));
+  ASSIGN_OR_RETURN(moe.router.top_k, keys.Int("expert_used_count", ops::kMaxExpertsPerToken));
+  ASSIGN_OR_RETURN(moe.expert_size, keys.Int("expert_feed_forward_length", kMaxWidth));
+  for (int32_t layer = 0; layer < num_layers; ++layer) {
+    moe.sparse.push_back(checkpoint.Has("blk." + std::to_string(layer) + ".ffn_gate_inp.weight"));
+  }
+  if (family == Family::kGptOss) {
+    moe.router.score = ops::RouterScore::kSoftmaxOfChosen;
+    moe.form = {7.0f, 1.702f, 1.0f};
+    moe.router_bias = moe.expert_bias = true;
+    return moe;
+  }
+  moe.router.score = ops::RouterScore::kSoftmax;
+  ASSIGN_OR_RETURN(
+      moe.router.renormalise,
+      checkpoint.metadata().GetBool(keys("expert_weights_norm"), family == Family::kQwen3Moe));
+  if (family == Family::kQwen2Moe) {
+    ASSIGN_OR_RETURN(moe.shared_size, keys.Int("expert_shared_feed_forward_length", kMaxWidth));
+    moe.shared_gate = true;
+  }
+  return moe;
+}
+
+bool IsSparseFamily(Family family) {
+  return family == Family::kQwen2Moe || family == Family::kQwen3Moe || family == Family::kGptOss;
+}
+
+}  // namespace
+
 Result<ModelConfig> ReadGgufConfig(const Checkpoint& checkpoint, Family family) {
   const Keys keys(checkpoint);
-  if (keys.Has("expert_count")) {
-    return Error(ErrorCode::kUnsupported, "{}: mixtures of experts", keys("expert_count"));
+  if (keys.Has("expert_count") && !IsSparseFamily(family)) {
+    return Error(ErrorCode::kUnsupported, "{}: a mixture of experts of this architecture",
+                 keys("expert_count"));
   }
   ModelConfig config;
   ASSIGN_OR_RETURN(config.hidden_size, keys.Int("embedding_length", kMaxWidth));
@@ -120,7 +156,8 @@ Result<ModelConfig> ReadGgufConfig(const Checkpoint& checkpoint, Family family) 
   config.qkv_bias = checkpoint.Has("blk.0.attn_q.bias");
   config.output_bias = checkpoint.Has("blk.0.attn_output.bias");
   config.mlp_bias = checkpoint.Has("blk.0.ffn_down.bias");
-  config.qk_norm = family == Family::kQwen3;
+  config.qk_norm = family == Family::kQwen3 || family == Family::kQwen3Moe;
+  config.attention_sinks = family == Family::kGptOss;
   config.tied_head = !checkpoint.Has("output.weight");
   config.windows.assign(static_cast<size_t>(config.num_layers), 0);
   // Mistral's files: one window for all layers. Other families' files do not say which layers have
@@ -130,6 +167,14 @@ Result<ModelConfig> ReadGgufConfig(const Checkpoint& checkpoint, Family family) 
         const int32_t window,
         ReadBounded(checkpoint.metadata(), keys("attention.sliding_window"), 0, kMaxContext, 0));
     config.windows.assign(static_cast<size_t>(config.num_layers), window);
+  }
+  if (family == Family::kGptOss) {
+    ASSIGN_OR_RETURN(const int32_t window, keys.Int("attention.sliding_window", kMaxContext));
+    for (size_t i = 0; i < config.windows.size(); i += 2) config.windows[i] = window;
+    config.rope.yarn_truncate = false;
+  }
+  if (IsSparseFamily(family)) {
+    ASSIGN_OR_RETURN(config.moe, ReadMoe(checkpoint, keys, family, config.num_layers));
   }
   return config;
 }

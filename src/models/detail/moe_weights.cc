@@ -22,16 +22,21 @@ Range Whole(int64_t count) { return {0, count}; }
 class ExpertReader {
  public:
   ExpertReader(TensorReader& reader, const MoeSettings& moe, int64_t hidden_size,
-               std::string prefix, HeldExperts held)
+               const std::string& layer_prefix, HeldExperts held)
       : reader_(reader),
         moe_(moe),
         hidden_size_(hidden_size),
-        prefix_(std::move(prefix)),
+        layer_prefix_(layer_prefix),
+        prefix_(layer_prefix + "experts."),
         held_(std::move(held)) {}
 
   Result<ops::ExpertWeights> Read() {
     ops::ExpertWeights experts;
     experts.first = held_.first;
+    if (reader_.Has(layer_prefix_ + "ffn_gate_exps.weight")) {
+      RETURN_IF_ERROR(ReadStacked(experts));
+      return experts;
+    }
     if (reader_.Has(prefix_ + "gate_up_proj_blocks")) {
       RETURN_IF_ERROR(ReadMxfp4("gate_up_proj", 2 * ffn(), hidden(), experts.gate_up));
       RETURN_IF_ERROR(ReadMxfp4("down_proj", hidden(), ffn(), experts.down));
@@ -67,6 +72,69 @@ class ExpertReader {
       experts.down.push_back(std::move(down));
     }
     return OkStatus();
+  }
+
+  // GGUF: "blk.3.ffn_gate_exps.weight" [E, F, H] and so on, of any type that a matrix can have.
+  Status ReadStacked(ops::ExpertWeights& experts) {
+    ASSIGN_OR_RETURN(const ConstTensorView gate, Stacked("ffn_gate_exps", ffn(), hidden()));
+    ASSIGN_OR_RETURN(const ConstTensorView up, Stacked("ffn_up_exps", ffn(), hidden()));
+    ASSIGN_OR_RETURN(const ConstTensorView down, Stacked("ffn_down_exps", hidden(), ffn()));
+    for (const int64_t e : held_.ids) {
+      RETURN_IF_ERROR(Pack("ffn_gate_exps", {PieceOf(gate, e), PieceOf(up, e)}, experts.gate_up));
+      RETURN_IF_ERROR(Pack("ffn_down_exps", {PieceOf(down, e)}, experts.down));
+    }
+    if (!moe_.expert_bias) return OkStatus();
+    std::vector<float> both;
+    ASSIGN_OR_RETURN(const std::vector<float> gates, Values("ffn_gate_exps.bias", ffn()));
+    ASSIGN_OR_RETURN(const std::vector<float> ups, Values("ffn_up_exps.bias", ffn()));
+    ASSIGN_OR_RETURN(const std::vector<float> downs, Values("ffn_down_exps.bias", hidden()));
+    std::vector<float> down_bias;
+    for (const int64_t e : held_.ids) {
+      AddRow(gates, e, ffn(), both);
+      AddRow(ups, e, ffn(), both);
+      AddRow(downs, e, hidden(), down_bias);
+    }
+    ASSIGN_OR_RETURN(experts.gate_up_bias, Placed(both));
+    ASSIGN_OR_RETURN(experts.down_bias, Placed(down_bias));
+    return OkStatus();
+  }
+
+  Result<ConstTensorView> Stacked(const char* name, int64_t n, int64_t k) {
+    return reader_.Tensor(layer_prefix_ + name + ".weight", {count(), n, k});
+  }
+  // Expert e of a [E, N, K] tensor.
+  static ops::MatrixPiece PieceOf(const ConstTensorView& stacked, int64_t e) {
+    const int64_t n = stacked.shape[1], k = stacked.shape[2];
+    return ops::MatrixPiece::Whole(
+        {stacked.data + e * n * RowBytes(stacked.dtype, k), stacked.dtype, {n, k}});
+  }
+  Status Pack(const char* name, const std::vector<ops::MatrixPiece>& pieces,
+              std::vector<ops::PackedMatrix>& matrices) {
+    Result<ops::PackedMatrix> packed =
+        ops::PackMatrix(*reader_.options().device, pieces, reader_.options().precision);
+    if (!packed.ok()) return packed.status().Under(layer_prefix_ + name);
+    matrices.push_back(std::move(packed).value());
+    return OkStatus();
+  }
+  Result<std::vector<float>> Values(const char* name, int64_t width) {
+    ASSIGN_OR_RETURN(const ConstTensorView tensor,
+                     reader_.Tensor(layer_prefix_ + name, {count(), width}));
+    std::vector<float> values(static_cast<size_t>(count() * width));
+    weights::Dequantize(tensor, values);
+    return values;
+  }
+  static void AddRow(const std::vector<float>& from, int64_t row, int64_t width,
+                     std::vector<float>& to) {
+    const auto begin = from.begin() + row * width;
+    to.insert(to.end(), begin, begin + width);
+  }
+  // On the device; nothing where there are no values.
+  Result<Buffer> Placed(const std::vector<float>& values) {
+    if (values.empty()) return Buffer();
+    Device& device = *reader_.options().device;
+    ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(device, values.size() * sizeof(float)));
+    device.Upload(buffer.data(), values.data(), buffer.size());
+    return buffer;
   }
 
   // GPT-OSS as shipped: blocks [E, N, K/32, 16], even columns in the low halves, and scales
@@ -145,11 +213,7 @@ class ExpertReader {
       pieces[0].row_step = pieces[1].row_step = 2;
       pieces[1].row_begin = 1;
     }
-    Result<ops::PackedMatrix> packed =
-        ops::PackMatrix(*reader_.options().device, pieces, reader_.options().precision);
-    if (!packed.ok()) return packed.status().Under(Path(name));
-    matrices.push_back(std::move(packed).value());
-    return OkStatus();
+    return Pack(("experts." + std::string(name)).c_str(), pieces, matrices);
   }
 
   // The held experts' rows of a [E, width] tensor; element i of `turns` kinds that take turns goes
@@ -158,10 +222,6 @@ class ExpertReader {
     ASSIGN_OR_RETURN(const ConstTensorView tensor, reader_.Tensor(Path(name), {count(), width}));
     std::vector<float> whole(static_cast<size_t>(count() * width));
     weights::Dequantize(tensor, whole);
-    if (held_.ids.empty()) return Buffer();
-    const size_t size = held_.ids.size() * static_cast<size_t>(width);
-    ASSIGN_OR_RETURN(Buffer buffer,
-                     Buffer::Allocate(*reader_.options().device, size * sizeof(float)));
     std::vector<float> sorted;
     for (const int64_t e : held_.ids) {
       for (int64_t kind = 0; kind < turns; ++kind) {
@@ -170,16 +230,32 @@ class ExpertReader {
         }
       }
     }
-    reader_.options().device->Upload(buffer.data(), sorted.data(), buffer.size());
-    return buffer;
+    return Placed(sorted);
   }
 
   TensorReader& reader_;
   const MoeSettings& moe_;
   const int64_t hidden_size_;
-  const std::string prefix_;
+  const std::string layer_prefix_;  // "blk.3." or "model.layers.3.mlp."
+  const std::string prefix_;        // "model.layers.3.mlp.experts."
   const HeldExperts held_;
 };
+
+}  // namespace
+
+namespace {
+
+// One row, which GGUF files hold as a vector.
+Result<ops::PackedMatrix> PackRow(TensorReader& reader, const std::string& name, int64_t k) {
+  const auto found = reader.checkpoint().tensors().find(name + ".weight");
+  const bool vector =
+      found != reader.checkpoint().tensors().end() && found->second.shape.rank() == 1;
+  if (!vector) return reader.PackWhole(name, 1, k, kExact);
+  ASSIGN_OR_RETURN(ConstTensorView row, reader.Tensor(name + ".weight", {k}));
+  row.shape = {1, k};
+  const ops::MatrixPiece piece = ops::MatrixPiece::Whole(row);
+  return ops::PackMatrix(*reader.options().device, std::span(&piece, 1), kExact);
+}
 
 }  // namespace
 
@@ -210,21 +286,19 @@ Result<ops::MoeWeights> LoadMoe(TensorReader& reader, const MoeSettings& moe, in
     ASSIGN_OR_RETURN(weights.choice_bias, reader.Vector(prefix + names.choice_bias, experts));
   }
   HeldExperts held = HeldExpertsOf(reader.options(), layer, moe.router.num_experts);
-  ASSIGN_OR_RETURN(weights.experts,
-                   ExpertReader(reader, moe, h, prefix + "experts.", std::move(held)).Read());
+  ASSIGN_OR_RETURN(weights.experts, ExpertReader(reader, moe, h, prefix, std::move(held)).Read());
   RETURN_IF_ERROR(ops::PlaceExperts(*reader.options().device, weights.experts));
   if (moe.shared_size == 0) return weights;
   const int64_t f = moe.shared_size;
-  const std::string shared = prefix + names.shared + ".";
   const auto rows = [&](const char* name) {
-    return TensorReader::Matrix{shared + name, f, h, shard.shared, Whole(h)};
+    return TensorReader::Matrix{prefix + name, f, h, shard.shared, Whole(h)};
   };
-  ASSIGN_OR_RETURN(weights.shared_gate_up, reader.Pack({rows("gate_proj"), rows("up_proj")}));
+  ASSIGN_OR_RETURN(weights.shared_gate_up,
+                   reader.Pack({rows(names.shared_gate_proj), rows(names.shared_up_proj)}));
   ASSIGN_OR_RETURN(weights.shared_down,
-                   reader.Pack({{shared + "down_proj", h, f, Whole(h), shard.shared}}));
+                   reader.Pack({{prefix + names.shared_down_proj, h, f, Whole(h), shard.shared}}));
   if (moe.shared_gate) {
-    ASSIGN_OR_RETURN(weights.shared_gate,
-                     reader.PackWhole(prefix + "shared_expert_gate", 1, h, kExact));
+    ASSIGN_OR_RETURN(weights.shared_gate, PackRow(reader, prefix + names.shared_gate, h));
   }
   return weights;
 }

@@ -56,15 +56,23 @@ inline constexpr TensorNames kGgufNames = {
     .output = "attn_output",
     .q_norm = "attn_q_norm",
     .k_norm = "attn_k_norm",
-    .sinks = "attn_sinks",
+    .sinks = "attn_sinks.weight",
     .mlp_norm = "ffn_norm",
     .gate = "ffn_gate",
     .up = "ffn_up",
     .down = "ffn_down",
 };
 
-inline const TensorNames& NamesOf(weights::CheckpointFormat format) {
-  return format == weights::CheckpointFormat::kGguf ? kGgufNames : kHfNames;
+// GPT-OSS' GGUF files: the norm before the experts has a name of its own.
+inline constexpr TensorNames kGgufGptOssNames = [] {
+  TensorNames names = kGgufNames;
+  names.mlp_norm = "post_attention_norm";
+  return names;
+}();
+
+inline const TensorNames& NamesOf(const weights::Checkpoint& checkpoint) {
+  if (checkpoint.format() != weights::CheckpointFormat::kGguf) return kHfNames;
+  return checkpoint.architecture() == "gpt-oss" ? kGgufGptOssNames : kGgufNames;
 }
 
 }  // namespace hayate::models
