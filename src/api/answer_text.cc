@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "text/detokenizer.h"
@@ -128,21 +127,6 @@ void WritePromptLogprobs(JsonWriter& json, const GenerationSpec& spec, const Ser
     json.EndObject();
   }
   json.EndArray();
-}
-
-void GatheredChoice::Add(ChoiceDelta delta) {
-  text += delta.text;
-  for (text::AnswerEvent& event : delta.parts) {
-    if (event.part == text::AnswerPart::kCallName) {
-      parts.push_back(std::move(event));
-    } else {
-      text::AddEvent(parts, event.part, event.text, event.call);
-    }
-  }
-  tokens.insert(tokens.end(), delta.tokens.begin(), delta.tokens.end());
-  logprobs.insert(logprobs.end(), std::make_move_iterator(delta.logprobs.begin()),
-                  std::make_move_iterator(delta.logprobs.end()));
-  if (delta.end) end = *std::move(delta.end);
 }
 
 }  // namespace hayate::api

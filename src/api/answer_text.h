@@ -39,15 +39,4 @@ void WriteScores(JsonWriter& json, const std::vector<TokenLogprob>& scores,
 void WritePromptLogprobs(JsonWriter& json, const GenerationSpec& spec, const ServedModel& model,
                          Choice& choice);
 
-// The gathered deltas of one choice, joined.
-struct GatheredChoice {
-  std::string text;
-  std::vector<text::AnswerEvent> parts;
-  std::vector<TokenId> tokens;
-  std::vector<TokenLogprob> logprobs;
-  ChoiceEnd end;
-
-  void Add(ChoiceDelta delta);
-};
-
 }  // namespace hayate::api

@@ -57,7 +57,7 @@ class ChatFormatter final : public Formatter {
 
   void Gather(const ChoiceView& view, ChoiceDelta delta) override {
     if (gathered_.size() <= view.index) gathered_.resize(view.index + 1);
-    gathered_[view.index].Add(std::move(delta));
+    gathered_[view.index].Append(std::move(delta));
   }
 
   std::string Render(const std::vector<ChoiceView>& views, const Usage& usage) override {
@@ -68,7 +68,7 @@ class ChatFormatter final : public Formatter {
     json.Key("choices");
     json.BeginArray();
     for (const ChoiceView& view : views) {
-      const GatheredChoice& choice = gathered_[view.index];
+      const ChoiceDelta& choice = gathered_[view.index];
       json.BeginObject();
       json.Field("index", static_cast<int64_t>(view.index));
       json.Key("message");
@@ -77,7 +77,7 @@ class ChatFormatter final : public Formatter {
       WriteMessage(json, view, choice);
       json.EndObject();
       WriteLogprobs(json, head_.spec->logprobs.enabled ? &choice.logprobs : nullptr);
-      WriteEnd(json, &choice.end);
+      WriteEnd(json, &*choice.end);
       json.EndObject();
     }
     json.EndArray();
@@ -95,7 +95,7 @@ class ChatFormatter final : public Formatter {
   };
 
   // The parts of a whole answer; a choice without a parser has content alone.
-  void WriteMessage(JsonWriter& json, const ChoiceView& view, const GatheredChoice& choice) {
+  void WriteMessage(JsonWriter& json, const ChoiceView& view, const ChoiceDelta& choice) {
     std::string content, reasoning;
     std::vector<Call> calls;
     for (const text::AnswerEvent& event : choice.parts) {
@@ -219,7 +219,7 @@ class ChatFormatter final : public Formatter {
 
   AnswerHead head_;
   const std::vector<TokenLogprob> none_;
-  std::vector<GatheredChoice> gathered_;  // by choice index
+  std::vector<ChoiceDelta> gathered_;  // by choice index
   std::string scratch_;
 };
 

@@ -1,9 +1,25 @@
 #include "api/choice.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace hayate::api {
+
+void ChoiceDelta::Append(ChoiceDelta next) {
+  text += next.text;
+  for (text::AnswerEvent& event : next.parts) {
+    if (event.part == text::AnswerPart::kCallName) {
+      parts.push_back(std::move(event));
+    } else {
+      text::AddEvent(parts, event.part, event.text, event.call);
+    }
+  }
+  tokens.insert(tokens.end(), next.tokens.begin(), next.tokens.end());
+  logprobs.insert(logprobs.end(), std::make_move_iterator(next.logprobs.begin()),
+                  std::make_move_iterator(next.logprobs.end()));
+  if (next.end) end = std::move(next.end);
+}
 
 Choice::Choice(const GenerationSpec& spec, const ServedModel& model, Prompt prompt)
     : spec_(spec),

@@ -29,7 +29,7 @@ struct ChoiceEnd {
   Status status;  // with kAbort
 };
 
-// What one event added.
+// What one event added, or several in a row.
 struct ChoiceDelta {
   std::string text;
   // The text in its parts, where the request has any; else all of it is content.
@@ -37,6 +37,9 @@ struct ChoiceDelta {
   std::vector<TokenId> tokens;
   std::vector<TokenLogprob> logprobs;  // of the tokens whose text is passed on now
   std::optional<ChoiceEnd> end;        // with the last delta
+
+  // Joins it with what came after it.
+  void Append(ChoiceDelta next);
 };
 
 class Choice {

@@ -44,7 +44,7 @@ class CompletionFormatter final : public Formatter {
   }
 
   void Gather(const ChoiceView& view, ChoiceDelta delta) override {
-    StateOf(view.index).gathered.Add(std::move(delta));
+    StateOf(view.index).gathered.Append(std::move(delta));
   }
 
   std::string Render(const std::vector<ChoiceView>& views, const Usage& usage) override {
@@ -56,13 +56,13 @@ class CompletionFormatter final : public Formatter {
     json.BeginArray();
     for (const ChoiceView& view : views) {
       State& state = StateOf(view.index);
-      GatheredChoice& gathered = state.gathered;
+      const ChoiceDelta& gathered = state.gathered;
       std::string text = head_.spec->echo ? EchoText(view) : "";
       std::vector<TokenLogprob> logprobs;
       if (head_.spec->echo) logprobs = view.choice->prompt_logprobs();
       text += gathered.text;
       logprobs.insert(logprobs.end(), gathered.logprobs.begin(), gathered.logprobs.end());
-      WriteChoice(json, view, text, logprobs, head_.spec->echo, state, &gathered.end);
+      WriteChoice(json, view, text, logprobs, head_.spec->echo, state, &*gathered.end);
     }
     json.EndArray();
     json.Key("usage");
@@ -73,7 +73,7 @@ class CompletionFormatter final : public Formatter {
 
  private:
   struct State {
-    GatheredChoice gathered;
+    ChoiceDelta gathered;
     bool echoed = false;
     int64_t text_offset = 0;  // characters passed on, for text_offset
   };

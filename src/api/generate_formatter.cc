@@ -1,4 +1,5 @@
-// SGLang's /generate on the wire. Streamed text is cumulative.
+// SGLang's /generate on the wire. Streamed events hold the whole answer so far, or with
+// StreamDefaults::incremental what is new.
 
 #include <utility>
 
@@ -24,13 +25,14 @@ class GenerateFormatter final : public Formatter {
     JsonWriter json(scratch_);
     WriteAnswer(json, view, delta.end.has_value());
     http::AppendSseEvent(out, scratch_);
+    if (head_.model->stream.incremental) gathered_[view.index] = {};
   }
 
   void Close(const Usage&, std::string& out) override { out += http::kSseDone; }
 
   void Gather(const ChoiceView& view, ChoiceDelta delta) override {
     if (gathered_.size() <= view.index) gathered_.resize(view.index + 1);
-    gathered_[view.index].Add(std::move(delta));
+    gathered_[view.index].Append(std::move(delta));
   }
 
   std::string Render(const std::vector<ChoiceView>& views, const Usage&) override {
@@ -45,7 +47,7 @@ class GenerateFormatter final : public Formatter {
 
  private:
   void WriteAnswer(JsonWriter& json, const ChoiceView& view, bool ended) {
-    const GatheredChoice& choice = gathered_[view.index];
+    const ChoiceDelta& choice = gathered_[view.index];
     json.BeginObject();
     json.Field("text", choice.text);
     json.Key("output_ids");
@@ -57,7 +59,7 @@ class GenerateFormatter final : public Formatter {
     json.BeginObject();
     json.Field("id", RequestIdOf(view.index));
     json.Key("finish_reason");
-    ended ? WriteFinish(json, choice, *view.choice) : json.Null();
+    ended ? WriteFinish(json, *choice.end, *view.choice) : json.Null();
     json.Field("prompt_tokens", view.choice->prompt_tokens());
     json.Field("completion_tokens", view.choice->completion_tokens());
     json.Field("cached_tokens", view.choice->cached_tokens());
@@ -86,25 +88,25 @@ class GenerateFormatter final : public Formatter {
     return head_.id + (index > 0 ? "_" + std::to_string(index) : "");
   }
 
-  void WriteFinish(JsonWriter& json, const GatheredChoice& gathered, const Choice& choice) {
+  void WriteFinish(JsonWriter& json, const ChoiceEnd& end, const Choice& choice) {
     json.BeginObject();
-    json.Field("type", FinishName(gathered.end.reason));
-    switch (gathered.end.reason) {
+    json.Field("type", FinishName(end.reason));
+    switch (end.reason) {
       case FinishReason::kStop:
         json.Key("matched");
-        WriteMatchedStop(json, gathered.end);
+        WriteMatchedStop(json, end);
         break;
       case FinishReason::kLength:
         json.Field("length", choice.completion_tokens());
         break;
       case FinishReason::kAbort:
-        json.Field("message", gathered.end.status.message());
+        json.Field("message", end.status.message());
         break;
     }
     json.EndObject();
   }
 
-  void WriteLogprobs(JsonWriter& json, const ChoiceView& view, const GatheredChoice& choice) {
+  void WriteLogprobs(JsonWriter& json, const ChoiceView& view, const ChoiceDelta& choice) {
     std::vector<TokenLogprob>& prompt = view.choice->prompt_logprobs();
     json.Key("input_token_logprobs");
     json.BeginArray();
@@ -152,7 +154,7 @@ class GenerateFormatter final : public Formatter {
   }
 
   AnswerHead head_;
-  std::vector<GatheredChoice> gathered_;  // by choice index
+  std::vector<ChoiceDelta> gathered_;  // by choice index
   std::string scratch_;
 };
 

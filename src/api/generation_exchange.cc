@@ -128,6 +128,7 @@ bool GenerationExchange::SubmitChoice(size_t index, uint64_t fresh_seed) {
 
 void GenerationExchange::Fail(const Status& status) {
   const bool dismissed = detached_ && !parts_.spec->stream;
+  StreamHeld();
   if (streaming_ || detached_) formatter_->Fail(status, out_);
   if (streaming_) {
     writer_.Write(out_);
@@ -172,14 +173,38 @@ void GenerationExchange::OnEvent(size_t index, TokenEvent& event) {
   if (!parts_.spec->stream) {
     formatter_->Gather(View(index), std::move(delta));
   } else {
-    if (!streaming_) {
-      streaming_ = true;
-      writer_.BeginStream({.content_type = formatter_->stream_type()});
-      for (size_t i = 0; i < choices_.size(); ++i) formatter_->Open(View(i), out_);
-    }
-    formatter_->Delta(View(index), delta, CountUsage(), out_);
+    Stream(index, std::move(delta));
   }
   if (ended) ++num_ended_;
+}
+
+void GenerationExchange::Stream(size_t index, ChoiceDelta delta) {
+  if (!streaming_) {
+    streaming_ = true;
+    writer_.BeginStream({.content_type = formatter_->stream_type()});
+    for (size_t i = 0; i < choices_.size(); ++i) formatter_->Open(View(i), out_);
+    held_.resize(choices_.size());
+  }
+  const size_t prompt = index / static_cast<size_t>(parts_.spec->n);
+  const auto interval = static_cast<size_t>(parts_.spec->OfPrompt(prompt).stream_interval);
+  Held& held = held_[index];
+  if (interval > 1) {
+    // Stop texts were looked for already: waiting changes when text shows, never what.
+    held.delta.Append(std::move(delta));
+    const size_t due = held.begun ? interval : 1;
+    if (!held.delta.end && held.delta.tokens.size() < due) return;
+    held.begun = true;
+    delta = std::exchange(held.delta, {});
+  }
+  formatter_->Delta(View(index), delta, CountUsage(), out_);
+}
+
+void GenerationExchange::StreamHeld() {
+  for (size_t i = 0; i < held_.size(); ++i) {
+    if (held_[i].delta.tokens.empty()) continue;
+    formatter_->Delta(View(i), held_[i].delta, CountUsage(), out_);
+  }
+  held_.clear();
 }
 
 bool GenerationExchange::Flush() {

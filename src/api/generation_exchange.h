@@ -75,6 +75,10 @@ class GenerationExchange {
   // `fresh_seed` serves requests that name none.
   bool SubmitChoice(size_t index, uint64_t fresh_seed);
   bool EndsWithError(const ChoiceDelta& delta) const;
+  // Adds a choice's next piece to the stream, or keeps it until its event is due.
+  void Stream(size_t index, ChoiceDelta delta);
+  // What waits for its event, before the stream ends too soon.
+  void StreamHeld();
   Usage CountUsage() const;
   ChoiceView View(size_t index);
   // The choices of a whole answer: all, or the best of each prompt.
@@ -94,6 +98,12 @@ class GenerationExchange {
   std::shared_ptr<const grammar::CompiledGrammar> grammar_;  // null: answers are free
   std::vector<Choice> choices_;                              // prompt p's choice c at p × n + c
   std::vector<RequestId> requests_;                          // submitted, by choice
+  // What the stream has not told yet, by choice; begun: something was told.
+  struct Held {
+    ChoiceDelta delta;
+    bool begun = false;
+  };
+  std::vector<Held> held_;
   size_t num_ended_ = 0;
   std::vector<TokenId> turn_output_;  // of a session's turn
   bool turn_ended_ = false;

@@ -99,6 +99,7 @@ struct GenerationSpec {
   bool return_text_in_logprobs = false;
 
   bool stream = false;
+  int32_t stream_interval = 1;               // tokens of an event, after the first
   bool include_usage = false;                // a last event with the counts
   bool continuous_usage = false;             // counts in every event
   std::string model;                         // as the client wrote it
@@ -113,8 +114,8 @@ struct GenerationSpec {
   std::optional<int64_t> deadline_ms;  // from submission; past it the request ends with an error
   std::optional<ResponseFields> response;  // with kResponses
 
-  // /generate with a list of sampling_params: each prompt's, of which only sampling, lengths, seed
-  // and stops count. Empty: this spec's own hold for all.
+  // /generate with a list of sampling_params: each prompt's, of which only sampling, lengths, seed,
+  // stops and stream_interval count. Empty: this spec's own hold for all.
   std::vector<GenerationSpec> per_prompt;
   const GenerationSpec& OfPrompt(size_t prompt) const {
     return per_prompt.empty() ? *this : per_prompt[prompt];

@@ -71,14 +71,14 @@ class OllamaFormatter final : public Formatter {
 
   void Gather(const ChoiceView&, ChoiceDelta delta) override {
     NoteTime(delta);
-    gathered_.Add(std::move(delta));
+    gathered_.Append(std::move(delta));
   }
 
   std::string Render(const std::vector<ChoiceView>& views, const Usage& usage) override {
     std::string out;
     Line(out, [&](JsonWriter& json) {
       WriteWhole(json, views.front().choice->divides());
-      WriteEnd(json, gathered_.end, usage);
+      WriteEnd(json, *gathered_.end, usage);
     });
     out.pop_back();
     return out;
@@ -222,7 +222,7 @@ class OllamaFormatter final : public Formatter {
   int64_t first_ns_ = 0;      // of the first token
   std::optional<Call> call_;  // whose arguments still come
   ChoiceEnd end_;
-  GatheredChoice gathered_;
+  ChoiceDelta gathered_;
 };
 
 }  // namespace

@@ -22,9 +22,10 @@ constexpr std::string_view kIgnored[] = {"user",  "metadata",          "service_
 
 void ReadCommonFields(FieldReader& fields, const ServedModel& model, GenerationSpec& spec) {
   ReadRequestFields(fields, model, spec);
+  spec.include_usage = spec.stream && model.stream.include_usage;
   if (const auto options = fields.Object("stream_options")) {
     FieldReader inner(*options, "stream_options.");
-    spec.include_usage = inner.Bool("include_usage").value_or(false);
+    spec.include_usage = inner.Bool("include_usage").value_or(spec.include_usage);
     spec.continuous_usage = inner.Bool("continuous_usage_stats").value_or(false);
     fields.Fail(inner.status());
     if (!spec.stream) fields.Fail("stream_options", "needs stream to be true");

@@ -60,6 +60,7 @@ constexpr std::string_view kSchemas = R"json({
   "min_tokens":{"type":["integer","null"],"minimum":0},
   "ignore_eos":{"type":["boolean","null"]},
   "stream":{"type":["boolean","null"]},
+  "stream_interval":{"type":["integer","null"],"minimum":1,"maximum":2147483647},
   "priority":{"type":["integer","null"],"minimum":-1000000,"maximum":1000000},
   "cache_salt":{"type":["string","null"]}}},
 "Texts":{"oneOf":[{"type":"string"},{"type":"array","minItems":1,"items":{"type":"object",

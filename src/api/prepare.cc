@@ -42,6 +42,18 @@ Status CheckCanFit(std::string_view text, const ServedModel& model) {
                text.size(), least, model.max_context);
 }
 
+// The request's variables of the template come before the operator's.
+Result<std::string> Render(const text::ChatInput& input, const ServedModel& model) {
+  if (!model.template_kwargs.is_dict()) return model.chat_template->Render(input);
+  text::jinja::Dict variables = model.template_kwargs.dict();
+  if (input.kwargs.is_dict()) {
+    for (const auto& [name, value] : input.kwargs.dict().entries()) variables.Set(name, value);
+  }
+  text::ChatInput filled = input;
+  filled.kwargs = text::jinja::Value::FromDict(std::move(variables));
+  return model.chat_template->Render(filled);
+}
+
 // The template writes the special tokens itself.
 Result<std::vector<TokenId>> EncodeRendered(const std::string& prompt, const ServedModel& model) {
   return model.tokenizer->Encode(prompt, {.add_bos_eos = text::AddBosEos::kNo});
@@ -59,8 +71,7 @@ Result<PreparedPrompt> EncodePrompt(const PromptSource& source, const Generation
     ASSIGN_OR_RETURN(prompt.ids, model.tokenizer->Encode(*text));
     return prompt;
   }
-  ASSIGN_OR_RETURN(const std::string rendered,
-                   model.chat_template->Render(std::get<text::ChatInput>(source)));
+  ASSIGN_OR_RETURN(const std::string rendered, Render(std::get<text::ChatInput>(source), model));
   if (spec.format.reasoning != nullptr) {
     prompt.thinking = text::PlaceOfThinking(*spec.format.reasoning, rendered);
   }
@@ -101,7 +112,7 @@ Status BoundPrompt(std::optional<int64_t> wanted, const std::string& field,
 
 Result<std::vector<TokenId>> EncodeConversation(const text::ChatInput& input,
                                                 const ServedModel& model) {
-  ASSIGN_OR_RETURN(const std::string prompt, model.chat_template->Render(input));
+  ASSIGN_OR_RETURN(const std::string prompt, Render(input, model));
   return EncodeRendered(prompt, model);
 }
 

@@ -107,6 +107,9 @@ void ReadSamplingFields(FieldReader& fields, const ServedModel& model, Generatio
   ReadLogitBias(fields, model, spec);
   ReadStops(fields, model, spec);
   spec.n = static_cast<int32_t>(fields.Int("n", 1, GenerationSpec::kMaxChoices).value_or(1));
+  spec.stream_interval =
+      static_cast<int32_t>(fields.Int("stream_interval", 1, std::numeric_limits<int32_t>::max())
+                               .value_or(model.stream.interval));
 }
 
 std::vector<std::string> ReadRequestIds(FieldReader& fields, size_t max_count) {

@@ -13,6 +13,7 @@
 #include "text/chat_template.h"
 #include "text/dialect/dialects.h"
 #include "text/tokenizer.h"
+#include "text/template/value.h"
 
 namespace hayate::api {
 
@@ -24,6 +25,14 @@ struct SamplingDefaults {
 };
 
 struct ServedModel {
+// How streams are cut, where the request says nothing.
+struct StreamDefaults {
+  int32_t interval = 1;  // tokens of an event
+  // An event of /generate holds what came since the one before; else all so far.
+  bool incremental = false;
+  bool include_usage = false;  // as if stream_options asked for it
+};
+
   std::string name;  // what /v1/models lists; "default" is accepted beside it
   std::string path;
   std::string architecture;
@@ -40,6 +49,8 @@ struct ServedModel {
   SamplingDefaults defaults;
   // How the model writes thinking and calls; null: it has no such habit.
   const text::ReasoningDialect* reasoning = nullptr;
+  StreamDefaults stream;
+  text::jinja::Value template_kwargs;  // dict of variables of the template, or None
   const text::ToolDialect* tools = nullptr;
   // Control tokens that spell a dialect's markers, ascending.
   std::vector<TokenId> marker_ids;

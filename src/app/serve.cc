@@ -20,10 +20,12 @@
 #include "app/serve_options.h"
 #include "app/signals.h"
 #include "app/weight_reading.h"
+#include "base/error.h"
 #include "base/json_writer.h"
 #include "base/log.h"
 #include "console/console.h"
 #include "http/server.h"
+#include "text/template/json.h"
 
 namespace hayate::app {
 namespace {
@@ -53,6 +55,14 @@ api::SamplingDefaults ReadSamplingDefaults(const weights::Metadata& generation_c
   read("top_k", -1.0, 1e9, top_k);
   if (top_k) defaults.top_k = static_cast<int64_t>(*top_k);
   return defaults;
+}
+
+Result<text::jinja::Value> ReadTemplateKwargs(const std::string& text) {
+  if (text.empty()) return text::jinja::Value::None();
+  auto value = text::jinja::ParseJson(text);
+  if (value.ok() && value->is_dict()) return value;
+  return Error(ErrorCode::kInvalidArgument,
+               "--default-chat-template-kwargs must be a JSON object, not '{}'", text);
 }
 
 std::string ServerInfo(const ServeOptions& options, const EngineStack& stack) {
@@ -96,6 +106,10 @@ Result<api::ServedModel> MakeServedModel(const ServeOptions& options, const Engi
     model.defaults = ReadSamplingDefaults(stack.checkpoint().generation_config());
   }
   model.max_prompt = options.max_prompt_tokens;
+  model.stream = {.interval = options.stream_interval,
+                  .incremental = options.incremental_streaming_output,
+                  .include_usage = options.stream_response_default_include_usage};
+  ASSIGN_OR_RETURN(model.template_kwargs, ReadTemplateKwargs(options.default_chat_template_kwargs));
   model.max_output = options.max_output_tokens;
   model.truncates_prompts = options.allow_auto_truncate;
   model.created = UnixSeconds();

@@ -5,6 +5,52 @@
 namespace hayate::app {
 namespace {
 
+void AddAnswerFlags(CLI::App& command, ServeOptions& o) {
+  const char* group = "Answers";
+  command
+      .add_option("--sampling-defaults", o.sampling_defaults,
+                  "of requests that say nothing: the model's generation_config.json, or openai's")
+      ->check(CLI::IsMember({"model", "openai"}))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--default-chat-template-kwargs", o.default_chat_template_kwargs,
+                  "JSON object of variables for the chat template; a request's own win")
+      ->group(group);
+  command
+      .add_option("--stream-interval", o.stream_interval,
+                  "tokens of a streamed event; the first token comes at once")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_flag("--incremental-streaming-output", o.incremental_streaming_output,
+                "events of /generate hold what is new instead of all so far")
+      ->group(group);
+  command
+      .add_flag("--stream-response-default-include-usage", o.stream_response_default_include_usage,
+                "streams end with usage unless stream_options says no")
+      ->group(group);
+  command
+      .add_option("--reasoning-parser", o.dialects.reasoning_parser,
+                  "how the model marks its thinking; auto: by the chat template, none")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--tool-call-parser", o.dialects.tool_call_parser,
+                  "how the model writes tool calls; auto: by the chat template, none")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--grammar-backend", o.dialects.grammar_backend,
+                  "compiles schemas and expressions: xgrammar, none")
+      ->check(CLI::IsMember({"xgrammar", "none"}))
+      ->capture_default_str()
+      ->group(group);
+  command.add_flag("--enable-cache-report", o.enable_cache_report, "cached tokens in usage")
+      ->group(group);
+}
+
 void AddAccessFlags(CLI::App& command, ServeOptions& o) {
   const char* group = "Access";
   command
@@ -74,34 +120,10 @@ void AddServeFlags(CLI::App& command, ServeOptions& o) {
   command.add_option("--chat-template", o.chat_template, "file with a Jinja template")
       ->check(CLI::ExistingFile)
       ->group(group);
-  command
-      .add_option("--sampling-defaults", o.sampling_defaults,
-                  "of requests that say nothing: the model's generation_config.json, or openai's")
-      ->check(CLI::IsMember({"model", "openai"}))
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_option("--reasoning-parser", o.dialects.reasoning_parser,
-                  "how the model marks its thinking; auto: by the chat template, none")
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_option("--tool-call-parser", o.dialects.tool_call_parser,
-                  "how the model writes tool calls; auto: by the chat template, none")
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_option("--grammar-backend", o.dialects.grammar_backend,
-                  "compiles schemas and expressions: xgrammar, none")
-      ->check(CLI::IsMember({"xgrammar", "none"}))
-      ->capture_default_str()
-      ->group(group);
   command.add_option("--log-level", o.log_level, "debug, info, warning, error, off")
       ->capture_default_str()
       ->group(group);
   command.add_flag("--enable-metrics", o.enable_metrics, "Prometheus metrics at /metrics")
-      ->group(group);
-  command.add_flag("--enable-cache-report", o.enable_cache_report, "cached tokens in usage")
       ->group(group);
   command.add_option("--ssl-certfile", o.ssl_certfile, "PEM certificate chain: serve HTTPS")
       ->check(CLI::ExistingFile)
@@ -122,6 +144,7 @@ void AddServeFlags(CLI::App& command, ServeOptions& o) {
       ->check(CLI::Range(0, 3600))
       ->capture_default_str()
       ->group(group);
+  AddAnswerFlags(command, o);
   AddAccessFlags(command, o);
 }
 

@@ -22,6 +22,10 @@ struct ServeOptions {
   std::string served_model_name;
   std::string chat_template;
   std::string sampling_defaults = "model";
+  std::string default_chat_template_kwargs;  // a JSON object, or empty
+  int32_t stream_interval = 1;
+  bool incremental_streaming_output = false;
+  bool stream_response_default_include_usage = false;
   DialectOptions dialects;
   api::AccessOptions access;
   std::vector<std::string> cors_allow_origin;

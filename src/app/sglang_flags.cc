@@ -4,7 +4,7 @@ namespace hayate::app {
 namespace {
 
 struct Advice {
-  std::string_view flag;  // without dashes in front; "moe-*": all that begin so
+  std::string_view flag;  // without dashes in front; *: anything, or nothing
   std::string_view says;  // after "Hayate "
 };
 
@@ -59,7 +59,102 @@ constexpr Advice kAdvice[] = {
     {"dsa-*", "chooses its kernels by device and shape: leave it out"},
     {"linear-attn-*", "chooses its kernels by device and shape: leave it out"},
     {"mamba-*", "sizes state caches by itself: leave it out"},
+    {"batch-notify-size", "hands a step's tokens over at once: leave it out"},
+    {"abort-on-priority-when-disabled",
+     "looks at priorities under --schedule-policy priority alone"},
+    {"default-priority-value", "takes requests without a priority as 0"},
+    {"schedule-low-priority-values-first", "runs higher priorities first"},
+    {"disable-priority-preemption", "lets a priority that is 10 higher push a request out"},
+    {"priority-scheduling-*", "lets a priority that is 10 higher push a request out"},
+    {"load-balance-method", "gives a request to the rank with its prefix: leave it out"},
+    {"constrained-json-*",
+     "allows at most 16 blanks in a row between tokens of JSON: leave it out"},
+    {"disable-outlines-*", "compiles grammars with xgrammar: leave it out"},
+    {"preferred-sampling-params",
+     "has --sampling-defaults; the model's generation_config.json "
+     "holds its own"},
+    {"hf-chat-template-name", "has --chat-template, a file"},
+    {"completion-template", "has no template of completions; --chat-template is for chats"},
+    {"strip-thinking-cache", "leaves earlier thinking to the chat template"},
+    {"enable-strict-thinking", "bounds thinking in each request: thinking_budget"},
+    {"skip-tokenizer-init", "always has a tokenizer; /generate takes input_ids too"},
+    {"log-level-http", "has one --log-level"},
+    {"show-time-cost", "has hayate trace"},
+    {"enable-request-time-stats-*", "writes a line a request with --access-log"},
+    {"kv-events-config", "publishes no events of its cache; see /v1/loads"},
+    {"stat-loggers", "has its figures at /metrics"},
+    {"extra-metric-labels", "has its figures at /metrics"},
+    {"tokenizer-metrics-*", "has its figures at /metrics"},
+    {"export-metrics-*", "has its figures at /metrics"},
+    {"enable-mfu-metrics", "has its figures at /metrics"},
+    {"enable-forward-pass-metrics", "has its figures at /metrics"},
+    {"forward-pass-metrics-*", "has its figures at /metrics"},
+    {"load-snapshot-*", "answers /v1/loads at once always: leave it out"},
+    {"weight-loader-*", "maps the files and reads them in parallel: leave it out"},
+    {"startup-weight-load-mode", "maps the files and reads them in parallel: leave it out"},
+    {"weight-cache-mode", "maps the files and reads them in parallel: leave it out"},
+    {"model-loader-*", "maps the files and reads them in parallel: leave it out"},
+    {"nccl-port", "runs on one machine: --tp-size spans its devices"},
+    {"nnodes", "runs on one machine: --tp-size spans its devices"},
+    {"node-rank", "runs on one machine: --tp-size spans its devices"},
+    {"dist-*", "runs on one machine: --tp-size spans its devices"},
+    {"base-gpu-id", "takes devices 0, 1, …: CUDA_VISIBLE_DEVICES chooses them"},
+    {"gpu-id-step", "takes devices 0, 1, …: CUDA_VISIBLE_DEVICES chooses them"},
+    {"numa-node", "leaves that to numactl"},
+    {"enable-nccl-*", "chooses how ranks meet by size: leave it out"},
+    {"enable-symm-mem", "chooses how ranks meet by size: leave it out"},
+    {"enable-mscclpp", "chooses how ranks meet by size: leave it out"},
+    {"enable-*-allreduce-fusion", "chooses how ranks meet by size: leave it out"},
     // There is none.
+    {"pp-*", "has no pipeline parallelism; --tp-size spans devices"},
+    {"attn-cp-size", "has no context parallelism; --tp-size spans devices"},
+    {"dcp-*", "has no context parallelism; --tp-size spans devices"},
+    {"cp-strategy", "has no context parallelism; --tp-size spans devices"},
+    {"prefill-cp-mode", "has no context parallelism; --tp-size spans devices"},
+    {"enable-prefill-cp", "has no context parallelism; --tp-size spans devices"},
+    {"enable-prefill-context-parallel", "has no context parallelism; --tp-size spans devices"},
+    {"tool-server", "runs no tools: clients do, by tool calls"},
+    {"custom-weight-loader", "runs no code of others"},
+    {"forward-hooks", "runs no code of others"},
+    {"sidecar*", "runs no code of others"},
+    {"use-ray", "is one process"},
+    {"grpc-*", "speaks HTTP alone"},
+    {"smg-*", "speaks HTTP alone"},
+    {"ssl-ca-certs", "asks clients for keys, not for certificates"},
+    {"ssl-keyfile-password", "reads keys without a password"},
+    {"modelopt-*", "has --quantization and --kv-cache-dtype"},
+    {"quantize-and-serve", "has --quantization"},
+    {"quantization-param-path", "has --kv-cache-dtype; scales come from the checkpoint"},
+    {"rl-quant-profile", "has --quantization"},
+    {"remote-instance-*", "reads local files: --model-path names them"},
+    {"checkpoint-engine-*", "reads local files; /update_weights_from_disk changes them"},
+    {"modelexpress-config", "reads local files: --model-path names them"},
+    {"enable-weights-cpu-backup", "cannot give its memory back while it runs"},
+    {"enable-draft-weights-cpu-backup", "cannot give its memory back while it runs"},
+    {"enable-return-routed-experts", "gives no such insides of a model"},
+    {"enable-return-indexer-topk", "gives no such insides of a model"},
+    {"return-hidden-states-mode", "gives no hidden states; see /v1/embeddings"},
+    {"enable-flexkv", "caches prefixes in the device's memory alone"},
+    {"flexkv-*", "caches prefixes in the device's memory alone"},
+    {"lmcache-*", "caches prefixes in the device's memory alone"},
+    {"encoder-*", "takes text alone"},
+    {"language-*", "takes text alone: leave it out"},
+    {"asr-*", "takes text alone"},
+    {"media-*", "takes text alone"},
+    {"allowed-media-domains", "takes text alone"},
+    {"enable-mm-*", "takes text alone"},
+    {"enable-prefix-mm-cache", "takes text alone"},
+    {"elastic-*", "has a fixed number of ranks"},
+    {"max-ep-size", "has a fixed number of ranks"},
+    {"num-reserved-decode-tokens", "has no such option of prefill/decode pairs"},
+    {"optimistic-prefill-attempts", "has no such option of prefill/decode pairs"},
+    {"enable-prefill-delayer", "mixes prefill into decode steps: --mixed-chunk-size bounds it"},
+    {"prefill-delayer-*", "mixes prefill into decode steps: --mixed-chunk-size bounds it"},
+    {"offload-*", "keeps all weights on the device; --tp-size shares them"},
+    {"enable-*-batch-overlap", "has no such overlap; it prepares a step ahead always"},
+    {"tbo-*", "has no such overlap; it prepares a step ahead always"},
+    {"dllm-*", "has no diffusion models"},
+    {"debug-*", "has hayate trace and --log-level debug"},
     {"trust-remote-code", "runs no code of a checkpoint: its model families are built in"},
     {"revision", "reads local files: --model-path names them"},
     {"download-dir", "reads local files: --model-path names them"},
@@ -108,8 +203,11 @@ constexpr Advice kAdvice[] = {
 };
 
 bool Fits(std::string_view pattern, std::string_view name) {
-  if (!pattern.ends_with('*')) return pattern == name;
-  return name.starts_with(pattern.substr(0, pattern.size() - 1));
+  const size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return pattern == name;
+  const std::string_view head = pattern.substr(0, star);
+  const std::string_view tail = pattern.substr(star + 1);
+  return name.size() >= head.size() + tail.size() && name.starts_with(head) && name.ends_with(tail);
 }
 
 }  // namespace

@@ -67,11 +67,12 @@ def test_every_cut_gives_the_same_parts_whole_and_streamed_b050(thinker: httpx.C
         fields = {"thinking_budget": 8, "max_tokens": limit}
         choice, _ = ask(thinker, **fields)
         message = choice["message"]
-        thinking, content, finish = ask_streamed(thinker, **fields)
-        assert thinking == (message["reasoning_content"] or "")
-        assert content == (message["content"] or "")
-        assert finish == choice["finish_reason"]
-        assert "think>" not in thinking + content
+        for interval in (1, 7):
+            thinking, content, finish = ask_streamed(thinker, **fields, stream_interval=interval)
+            assert thinking == (message["reasoning_content"] or "")
+            assert content == (message["content"] or "")
+            assert finish == choice["finish_reason"]
+            assert "think>" not in thinking + content
 
 
 def test_a_schema_begins_after_the_thinking(thinker: httpx.Client):
