@@ -18,6 +18,9 @@ void Client::CancelAll() { inbox_.PushAbortAll(); }
 std::future<Status> Client::FlushCache() { return inbox_.PushFlush(); }
 std::future<Status> Client::Pause(PauseMode mode) { return inbox_.PushPause(mode); }
 std::future<Status> Client::Continue() { return inbox_.PushPause(std::nullopt); }
+std::future<Status> Client::UpdateWeights(WeightUpdate update) {
+  return inbox_.PushUpdate(std::move(update));
+}
 EngineLoad Client::load() const { return engine_.load(); }
 int64_t Client::NowNs() const { return engine_.NowNs(); }
 bool Client::failed() const { return engine_.failed(); }

@@ -11,6 +11,7 @@
 #include "engine/load.h"
 #include "engine/outbox.h"
 #include "engine/pause_mode.h"
+#include "engine/weight_update.h"
 
 namespace hayate::engine {
 
@@ -41,6 +42,8 @@ class Client {
   // flight. Also while paused: the last mode counts.
   std::future<Status> Pause(PauseMode mode);
   std::future<Status> Continue();
+  // Ready once the new weights serve, or are refused.
+  std::future<Status> UpdateWeights(WeightUpdate update);
 
   EngineLoad load() const;
   // The engine's clock, for Request::deadline_ns.

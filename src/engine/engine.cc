@@ -58,9 +58,10 @@ bool Engine::Turn() {
   SettlePauses();
   FlushCacheWhenAsked();
   FlushEvents();
-  if (planned || waited || had_mail) PublishGauges();
+  const bool updated = SettleUpdate();
+  if (planned || waited || had_mail || updated) PublishGauges();
   rested_ = rested_ || !(planned || waited);
-  return planned || waited;
+  return planned || waited || updated;
 }
 
 void Engine::DrainInbox() {
@@ -77,6 +78,7 @@ void Engine::DrainInbox() {
   }
   if (batch_.abort_all) AbortEverything(Status(ErrorCode::kCancelled, "all requests were aborted"));
   TakePauses();
+  TakeUpdates();
   for (auto& flush : batch_.flushes) flushes_.push_back(std::move(flush));
   const int64_t drain_until = drain_until_ns_.load(std::memory_order_acquire);
   if (drain_until >= 0) paused_ = false;  // what waits is to finish
@@ -214,6 +216,45 @@ void Engine::SettlePauses() {
     pause.done.set_value(OkStatus());
   }
   pauses_.clear();
+}
+
+void Engine::TakeUpdates() {
+  for (WeightUpdateCommand& command : batch_.updates) {
+    if (update_) {
+      command.done.set_value(
+          Status(ErrorCode::kUnavailable, "another update of the weights is under way"));
+      continue;
+    }
+    if (command.update.abort_all) {
+      AbortEverything(Status(ErrorCode::kCancelled, "the weights are updated"));
+    }
+    update_ = std::move(command);
+    parts_.scheduler->SetIntake(sched::Scheduler::Intake::kBegunOnly);
+  }
+}
+
+bool Engine::SettleUpdate() {
+  if (!update_ || num_in_flight_ > 0) return false;
+  const bool draining = drain_until_ns_.load(std::memory_order_acquire) >= 0;
+  if (!draining && !failed() && !paused_ && parts_.scheduler->AnyBegun()) return false;
+  const bool keeps_pages = parts_.scheduler->stats().num_running > 0;
+  Status status;
+  if (draining) {
+    status = Status(ErrorCode::kUnavailable, "the server is shutting down");
+  } else if (failed()) {
+    status = Status(ErrorCode::kUnavailable, "the device has failed");
+  } else if (keeps_pages && update_->update.flush_cache) {
+    status = InvalidField("flush_cache",
+                          "requests are paused in place and keep what they cached; pause with "
+                          "abort or retract, or keep the cache");
+  } else {
+    status = update_->update.apply();
+    if (status.ok() && update_->update.flush_cache) parts_.cache->Flush();
+  }
+  parts_.scheduler->SetIntake(sched::Scheduler::Intake::kOpen);
+  update_->done.set_value(std::move(status));
+  update_.reset();
+  return true;
 }
 
 void Engine::FlushCacheWhenAsked() {

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -104,6 +105,9 @@ class Engine {
   void TakePauses();
   // Fulfils the pauses that wait for the steps in flight.
   void SettlePauses();
+  void TakeUpdates();
+  // Changes the weights once that may be; true when it did, or failed to.
+  bool SettleUpdate();
   void ObservePrompt(const sched::Sequence& sequence);
   // `interval_ns` is the token's share of the time since the row before.
   void ObserveToken(sched::Sequence& sequence, int64_t interval_ns);
@@ -128,6 +132,7 @@ class Engine {
   std::vector<std::promise<Status>> flushes_;
   bool paused_ = false;
   std::vector<PauseCommand> pauses_;  // not yet fulfilled
+  std::optional<WeightUpdateCommand> update_;
 
   // Relaxed stores by the engine thread, relaxed loads anywhere: lone numbers.
   std::atomic<int32_t> num_running_{0};

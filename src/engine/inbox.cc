@@ -12,6 +12,7 @@ void InboxBatch::Clear() {
   cancels.clear();
   flushes.clear();
   pauses.clear();
+  updates.clear();
   abort_all = false;
 }
 
@@ -74,6 +75,21 @@ std::future<Status> Inbox::PushPause(std::optional<PauseMode> mode) {
       return future;
     }
     pending_.pauses.push_back(std::move(command));
+  }
+  arrived_.notify_one();
+  return future;
+}
+
+std::future<Status> Inbox::PushUpdate(WeightUpdate update) {
+  WeightUpdateCommand command{.update = std::move(update), .done = {}};
+  std::future<Status> future = command.done.get_future();
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) {
+      command.done.set_value(ShuttingDown());
+      return future;
+    }
+    pending_.updates.push_back(std::move(command));
   }
   arrived_.notify_one();
   return future;

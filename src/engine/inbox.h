@@ -15,6 +15,7 @@
 #include "core/ids.h"
 #include "core/request.h"
 #include "engine/pause_mode.h"
+#include "engine/weight_update.h"
 
 namespace hayate::engine {
 
@@ -42,10 +43,12 @@ struct InboxBatch {
   std::vector<Cancel> cancels;
   std::vector<std::promise<Status>> flushes;  // /flush_cache: fulfilled by the engine thread
   std::vector<PauseCommand> pauses;
+  std::vector<WeightUpdateCommand> updates;
   bool abort_all = false;
 
   bool empty() const {
-    return requests.empty() && cancels.empty() && flushes.empty() && pauses.empty() && !abort_all;
+    return requests.empty() && cancels.empty() && flushes.empty() && pauses.empty() &&
+           updates.empty() && !abort_all;
   }
   void Clear();
 };
@@ -62,6 +65,8 @@ class Inbox {
   std::future<Status> PushFlush();
   // Pauses, or with nullopt goes on.
   std::future<Status> PushPause(std::optional<PauseMode> mode);
+  // kUnavailable while another one is under way.
+  std::future<Status> PushUpdate(WeightUpdate update);
 
   // Moves everything out; `batch` is cleared first. Engine thread.
   void Drain(InboxBatch& batch);

@@ -307,7 +307,7 @@ Status LocalExecutor::OpenDevice(Rank& rank) const {
   return OkStatus();
 }
 
-Status LocalExecutor::LoadRank(Rank& rank, const weights::Checkpoint& checkpoint) const {
+models::LoadOptions LocalExecutor::LoadOptionsOf(const Rank& rank) const {
   models::LoadOptions load{.rank = layout_of_ranks_.attention_rank(rank.index),
                            .num_ranks = layout_of_ranks_.attention_size(),
                            .experts = placed_experts_.layers,
@@ -321,6 +321,11 @@ Status LocalExecutor::LoadRank(Rank& rank, const weights::Checkpoint& checkpoint
                            .max_drafts = options_.max_drafts,
                            .window_reuse = options_.window_reuse,
                            .draft = options_.draft};
+  return load;
+}
+
+Status LocalExecutor::LoadRank(Rank& rank, const weights::Checkpoint& checkpoint) const {
+  models::LoadOptions load = LoadOptionsOf(rank);
   if (rank.index == 0) load.progress = options_.progress;
   ASSIGN_OR_RETURN(rank.model, models::LoadModel(checkpoint, load));
   if (options_.draft != models::DraftKind::kNone) {
@@ -382,6 +387,11 @@ void LocalExecutor::ServeSteps(Rank& rank) {
     }
     AwaitAbove(submitted_, step);
     if (step >= stop_at_.load()) return;
+    if (replacement_ != nullptr) {
+      ReplaceOnRank(rank);
+      if (rank.index == 0) Complete(step);
+      continue;
+    }
     const size_t entry = step % kMaxInFlight;
     StepResult& result = results_[entry];
     const int64_t begin_ns = NowNs();
@@ -394,9 +404,52 @@ void LocalExecutor::ServeSteps(Rank& rank) {
     result.device_ns = NowNs() - begin_ns;
     result.device_start_ns = begin_ns;
     if (rank.group->poisoned()) result.status = FailureOf(rank);
-    completed_.store(step + 1, std::memory_order_release);
-    completed_.notify_all();
+    Complete(step);
   }
+}
+
+void LocalExecutor::Complete(uint64_t step) {
+  completed_.store(step + 1, std::memory_order_release);
+  completed_.notify_all();
+}
+
+Status LocalExecutor::ReplaceWeights(const weights::Checkpoint& checkpoint) {
+  if (options_.device != DeviceKind::kCpu) {
+    return Status(ErrorCode::kUnsupported,
+                  "weights on a GPU do not change while a server runs: captured steps hold their "
+                  "addresses; start a server with the new checkpoint behind the gateway and let "
+                  "this one drain");
+  }
+  if (layout_of_ranks_.exchanges()) {
+    return Status(ErrorCode::kUnsupported,
+                  "weights do not change where rows travel to experts that may move");
+  }
+  if (options_.draft != models::DraftKind::kNone) {
+    return Status(ErrorCode::kUnsupported,
+                  "weights do not change under a draft model, which guesses as the old ones do");
+  }
+  const uint64_t step = submitted_.load(std::memory_order_relaxed);
+  CHECK_EQ(step, num_taken_) << "a step is in flight";
+  replacement_ = std::make_shared<WeightReplacement>(checkpoint, options_.num_ranks);
+  submitted_.store(step + 1, std::memory_order_release);
+  submitted_.notify_all();
+  AwaitAbove(completed_, step);
+  ++num_taken_;
+  Status outcome = replacement_->outcome();
+  replacement_.reset();
+  return outcome;
+}
+
+void LocalExecutor::ReplaceOnRank(Rank& rank) {
+  models::LoadOptions load = LoadOptionsOf(rank);
+  load.max_context = rank.model->facts().max_context;
+  // The engine's thread lets go of it as soon as rank 0 has left.
+  const std::shared_ptr<WeightReplacement> replacement = replacement_;
+  if (auto model = replacement->Load(rank.index, load, *rank.model)) {
+    static_cast<RankWorker&>(*rank.worker).UseModel(*model);  // a CPU's worker is one
+    rank.model = std::move(model);
+  }
+  replacement->Leave();
 }
 
 Status LocalExecutor::FailureOf(const Rank& rank) {

@@ -21,6 +21,7 @@
 #include "exec/pool_plan.h"
 #include "exec/rank_worker.h"
 #include "exec/staged_step.h"
+#include "exec/weight_replacement.h"
 #include "exec/worker.h"
 #include "models/draft_model.h"
 #include "models/expert_shape.h"
@@ -75,6 +76,13 @@ class LocalExecutor final : public StepExecutor {
   void Submit(const StepPlan& plan) override;
   StepResult& WaitOldest() override;
 
+  // Loads another checkpoint of the same model and computes with it from the next step on. The
+  // engine's thread, with no step in flight. Blocks as long as loading takes, and for as long needs
+  // memory for both. Unless OK the old weights serve on. The checkpoint outlives the executor or
+  // the next replacement; the one before is not used any more. kUnsupported on CUDA, with a
+  // drafter, and where rows travel to experts.
+  Status ReplaceWeights(const weights::Checkpoint& checkpoint);
+
   const models::ModelFacts& facts() const;
   // The model's groups, then the drafter's.
   const CacheLayout& cache_layout() const { return layout_; }
@@ -119,9 +127,12 @@ class LocalExecutor final : public StepExecutor {
   int64_t PoolBudgetPerRank() const;
   void RankMain(Rank& rank, const weights::Checkpoint& checkpoint);
   Status OpenDevice(Rank& rank) const;
+  models::LoadOptions LoadOptionsOf(const Rank& rank) const;
   Status LoadRank(Rank& rank, const weights::Checkpoint& checkpoint) const;
+  void ReplaceOnRank(Rank& rank);
   Result<std::unique_ptr<Worker>> MakeWorker(Rank& rank);
   void ServeSteps(Rank& rank);
+  void Complete(uint64_t step);
 
   ExecutorOptions options_;
   comm::RankLayout layout_of_ranks_;
@@ -146,6 +157,9 @@ class LocalExecutor final : public StepExecutor {
   std::atomic<uint64_t> completed_{0};
   // Ranks carry out steps below it and then leave. Set before the wake-up in the destructor.
   std::atomic<uint64_t> stop_at_{~uint64_t{0}};
+
+  // Not null while weights are replaced, as a step without a plan: published with submitted_.
+  std::shared_ptr<WeightReplacement> replacement_;
 
   // The hand-shake of the start.
   struct Startup;

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <limits>
 
+#include "models/tensor_list.h"
+
 namespace hayate::exec {
 namespace {
 
@@ -185,6 +187,40 @@ TEST_P(LocalExecutorOverRanks, EndsWithStepsInFlight) {
   AddLateRow(plan, 0, prompt_length());
   executor_->Submit(plan);
   executor_.reset();
+}
+
+TEST_P(LocalExecutorOverRanks, ComputesWithTheWeightsThatReplaceTheOldOnes) {
+  auto dummy = weights::Checkpoint::OpenConfig(kGolden).value();
+  auto tensors = models::ListTensors(dummy, DType::kF32).value();
+  ASSERT_TRUE(dummy.AddDummyTensors(std::move(tensors), 7).ok());
+  const auto answer = [&] {
+    StepPlan plan = NextPlan();
+    Start(plan, 0, prompt_length());
+    AddRow(plan, 0, 0, prompt_, true);
+    std::vector<TokenId> tokens = {RunOne(plan)};
+    while (tokens.size() < greedy_.size()) {
+      plan = NextPlan();
+      AddRow(plan, 0, prompt_length() + static_cast<int32_t>(tokens.size()) - 1, {tokens.back()},
+             true);
+      tokens.push_back(RunOne(plan));
+    }
+    return tokens;
+  };
+  const std::vector<TokenId> golden(greedy_.begin(), greedy_.end());
+  EXPECT_EQ(answer(), golden);
+  ASSERT_TRUE(executor_->ReplaceWeights(dummy).ok());
+  const std::vector<TokenId> other = answer();
+  EXPECT_NE(other, golden);
+  // What does not fit leaves them in place, whichever rank found it out.
+  const auto narrower =
+      weights::Checkpoint::Open(std::string(kGolden) + "/../llama_head_dim_24").value();
+  EXPECT_FALSE(executor_->ReplaceWeights(narrower).ok());
+  const auto no_weights =
+      weights::Checkpoint::Open(std::string(kGolden) + "/expected.safetensors").value();
+  EXPECT_FALSE(executor_->ReplaceWeights(no_weights).ok());
+  EXPECT_EQ(answer(), other);
+  ASSERT_TRUE(executor_->ReplaceWeights(checkpoint_).ok());
+  EXPECT_EQ(answer(), golden);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, LocalExecutorOverRanks, ::testing::Values(1, 2),

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
+
 namespace hayate::exec {
 
 namespace {
@@ -56,20 +58,20 @@ Status RankWorker::AddDrafter(Device& device, models::DraftModel& drafter,
                                     .first_group = num_model_groups()},
                   limits);
   const int64_t bytes =
-      limits.max_tokens * model_.feature_width() * static_cast<int64_t>(sizeof(float));
+      limits.max_tokens * model_->feature_width() * static_cast<int64_t>(sizeof(float));
   ASSIGN_OR_RETURN(features_, Buffer::Allocate(device, static_cast<size_t>(bytes)));
   return OkStatus();
 }
 
 int64_t RankWorker::PageBytes(int group) const {
-  return group < num_model_groups() ? model_.page_bytes(group)
+  return group < num_model_groups() ? model_->page_bytes(group)
                                     : drafter_->page_bytes(group - num_model_groups());
 }
 
 RankWorker::RankWorker(models::Model& model, comm::Group& group, const StepLimits& limits,
                        SharedStep shared, const ReplicaPlace& place, Stream stream,
                        Buffer workspace)
-    : model_(model),
+    : model_(&model),
       group_(group),
       shared_(shared),
       place_(place),
@@ -85,6 +87,11 @@ RankWorker::RankWorker(models::Model& model, comm::Group& group, const StepLimit
                 .vocab_size = model.facts().vocab_size,
                 .hidden_size = model.facts().hidden_size}) {}
 
+void RankWorker::UseModel(models::Model& model) {
+  CHECK(drafter_ == nullptr) << "the drafter reads the model's features";
+  model_ = &model;
+}
+
 void RankWorker::Run(const StepPlan& plan, StepResult& result) {
   tables_.Apply(plan);
   sampler_.Apply(plan);
@@ -95,7 +102,7 @@ void RankWorker::Run(const StepPlan& plan, StepResult& result) {
   models::ForwardBatch batch = staged_.batch();
   if (features_.size() > 0) batch.features = reinterpret_cast<float*>(features_.data());
   const std::span<std::byte* const> pools(pool_bases_);
-  model_.Forward(batch, Context());
+  model_->Forward(batch, Context());
   // Each rank wrote its slice of the vocabulary; a sampler needs the whole row.
   group_.Barrier(stream_);
   if (!Failed()) {

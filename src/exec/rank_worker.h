@@ -54,6 +54,10 @@ class RankWorker final : public Worker {
                                                     SharedStep shared, ReplicaPlace place = {},
                                                     models::DraftModel* drafter = nullptr);
 
+  // From the next step on another model computes, of the same shape; it outlives the worker. Not
+  // for workers with a drafter.
+  void UseModel(models::Model& model);
+
   void ShareWith(Worker&) override {}  // Create was given it
   Status WarmUp() override { return OkStatus(); }
   // Each rank fills the results of the rows whose slots it owns. On return every rank of the
@@ -66,14 +70,14 @@ class RankWorker final : public Worker {
   RankWorker(models::Model& model, comm::Group& group, const StepLimits& limits, SharedStep shared,
              const ReplicaPlace& place, Stream stream, Buffer workspace);
   Status AddDrafter(Device& device, models::DraftModel& drafter, const StepLimits& limits);
-  int num_model_groups() const { return static_cast<int>(model_.cache_layout().groups.size()); }
+  int num_model_groups() const { return static_cast<int>(model_->cache_layout().groups.size()); }
   int64_t PageBytes(int group) const;
   models::ForwardContext Context();
   // A failure seen in one group is told to the others of this rank: nobody waits for it there.
   bool Failed();
   void CopyPages(const StepPlan& plan);
 
-  models::Model& model_;
+  models::Model* model_;
   comm::Group& group_;
   SharedStep shared_;
   ReplicaPlace place_;

@@ -118,6 +118,11 @@ class Scheduler {
   void Append(Sequence& sequence, TokenId token);
   // Everything that runs goes back to the queue, to be computed again. With no step in flight.
   void RetractAll();
+  // Which waiting requests may get a slot: all, or only those that had one before.
+  enum class Intake : uint8_t { kOpen, kBegunOnly };
+  void SetIntake(Intake intake) { intake_ = intake; }
+  // Whether any request has had a slot and is not finished.
+  bool AnyBegun() const;
   // The sequence leaves in whatever state it is, and is destroyed.
   void Finish(Sequence& sequence, FinishMode mode);
 
@@ -195,6 +200,7 @@ class Scheduler {
   uint64_t next_step_ = 0;
   uint64_t next_arrival_ = 0;
   uint64_t num_retractions_ = 0;
+  Intake intake_ = Intake::kOpen;
 };
 
 }  // namespace hayate::sched

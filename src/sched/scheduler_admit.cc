@@ -44,8 +44,18 @@ int32_t Scheduler::LongestMatch(const Sequence& sequence) const {
   return longest;
 }
 
+bool Scheduler::AnyBegun() const {
+  return std::ranges::any_of(sequences_,
+                             [](const auto& entry) { return entry.second->admitted_before; });
+}
+
 void Scheduler::OrderCandidates() {
-  waiting_.Head(kMaxCandidates, candidates_);
+  if (intake_ == Intake::kBegunOnly) {
+    waiting_.Head(waiting_.size(), candidates_);
+    std::erase_if(candidates_, [](const Sequence* s) { return !s->admitted_before; });
+  } else {
+    waiting_.Head(kMaxCandidates, candidates_);
+  }
   if (options_.policy != Policy::kLpm) return;
   ranked_.clear();
   for (Sequence* sequence : candidates_) {
@@ -173,6 +183,7 @@ bool Scheduler::RoomOrOnItsWay(const Sequence& sequence) const {
 }
 
 void Scheduler::PreemptForPriority() {
+  if (intake_ == Intake::kBegunOnly) return;
   waiting_.Head(1, candidates_);
   if (candidates_.empty() || running_.empty()) return;
   const Sequence& wanted = *candidates_.front();
