@@ -148,11 +148,52 @@ void Service::GetWeightsByName(http::Request& request, http::ResponseWriter writ
                      [this, name = std::string(*name), rows] { return read_weights_(name, rows); });
 }
 
-// Weights lie where the kernels want them, prepared as the checkpoint was read.
-void Service::UpdateWeightsFromDisk(http::Request&, http::ResponseWriter writer) {
-  SendError(writer, Status(ErrorCode::kUnsupported,
-                           "weights do not change while a server runs; start one with the new "
-                           "checkpoint behind the gateway and let this one drain"));
+void Service::UpdateWeightsFromDisk(http::Request& request, http::ResponseWriter writer) {
+  simdjson::dom::parser parser;
+  auto body = ParseBody(parser, request.body);
+  if (!body.ok()) return SendError(writer, body.status());
+  FieldReader fields(*body);
+  const auto path = fields.String("model_path");
+  const std::string_view format = fields.String("load_format").value_or("auto");
+  const auto version = fields.String("weight_version");
+  WeightUpdateRequest update{.model_path = std::string(path.value_or("")),
+                             .abort_all = fields.Bool("abort_all_requests").value_or(false),
+                             .flush_cache = fields.Bool("flush_cache").value_or(true)};
+  for (const char* other :
+       {"is_async", "torch_empty_cache", "keep_pause", "recapture_cuda_graph", "token_step"}) {
+    fields.Ignore(other);
+  }
+  if (update.model_path.empty()) fields.Fail("model_path", "is missing");
+  if (format != "auto" && format != "safetensors" && format != "gguf") {
+    fields.Fail("load_format", "must be auto, safetensors or gguf; the files say which they are");
+  }
+  if (!fields.status().ok()) return SendError(writer, fields.status());
+  AnswerFromPool(request, std::move(writer),
+                 {.pool = &*update_pool_,
+                  .content_type = "application/json",
+                  .work = [this, update = std::move(update),
+                           version = version ? std::optional<std::string>(*version)
+                                             : std::nullopt]() -> Result<std::string> {
+                    RETURN_IF_ERROR(update_weights_(update));
+                    model_.weights->SetPath(update.model_path);
+                    if (version) model_.weights->SetVersion(*version);
+                    return MessageBody("Succeeded to update model weights.");
+                  },
+                  .busy = "another update of the weights is under way"});
+}
+
+void Service::UpdateWeightVersion(http::Request& request, http::ResponseWriter writer) {
+  simdjson::dom::parser parser;
+  auto body = ParseBody(parser, request.body);
+  if (!body.ok()) return SendError(writer, body.status());
+  FieldReader fields(*body);
+  const auto version = fields.String("new_version");
+  const bool abort_all = fields.Bool("abort_all_requests").value_or(true);
+  if (!version) fields.Fail("new_version", "is missing");
+  if (!fields.status().ok()) return SendError(writer, fields.status());
+  if (abort_all) client_.CancelAll();
+  model_.weights->SetVersion(std::string(*version));
+  SendJson(writer, MessageBody("The weights have a new version."));
 }
 
 void Service::OpenSession(http::Request& request, http::ResponseWriter writer) {

@@ -64,7 +64,7 @@ class GenerateFormatter final : public Formatter {
     json.Field("completion_tokens", view.choice->completion_tokens());
     json.Field("cached_tokens", view.choice->cached_tokens());
     WriteDraftCounts(json, *view.choice);
-    json.Field("weight_version", "default");
+    json.Field("weight_version", head_.model->weights->version());
     if (head_.spec->logprobs.enabled) WriteLogprobs(json, view, choice);
     json.EndObject();
     json.EndObject();

@@ -64,14 +64,14 @@ void Service::ModelInfo(http::Request&, http::ResponseWriter writer) {
   std::string body;
   JsonWriter json(body);
   json.BeginObject();
-  json.Field("model_path", model_.path);
+  json.Field("model_path", model_.weights->path());
   json.Field("tokenizer_path", model_.path);
   json.Field("is_generation", true);
   json.Field("served_model_name", model_.name);
   json.Field("architecture", model_.architecture);
   json.Field("max_model_len", model_.max_context);
   json.Field("vocab_size", model_.vocab_size);
-  json.Field("weight_version", "default");
+  json.Field("weight_version", model_.weights->version());
   json.EndObject();
   SendJson(writer, body);
 }

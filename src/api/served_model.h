@@ -8,12 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "api/weights_in_use.h"
 #include "core/ids.h"
 #include "grammar/grammar_compiler.h"
 #include "text/chat_template.h"
 #include "text/dialect/dialects.h"
-#include "text/tokenizer.h"
 #include "text/template/value.h"
+#include "text/tokenizer.h"
 
 namespace hayate::api {
 
@@ -24,7 +25,6 @@ struct SamplingDefaults {
   std::optional<int64_t> top_k;
 };
 
-struct ServedModel {
 // How streams are cut, where the request says nothing.
 struct StreamDefaults {
   int32_t interval = 1;  // tokens of an event
@@ -33,8 +33,10 @@ struct StreamDefaults {
   bool include_usage = false;  // as if stream_options asked for it
 };
 
+struct ServedModel {
   std::string name;  // what /v1/models lists; "default" is accepted beside it
-  std::string path;
+  std::string path;  // of the start: tokenizer, template and options are its
+  std::shared_ptr<WeightsInUse> weights;
   std::string architecture;
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::shared_ptr<const text::ChatTemplate> chat_template;
@@ -47,10 +49,10 @@ struct StreamDefaults {
   int32_t max_output = 0;
   bool truncates_prompts = false;  // one that leaves no room for the answer is cut, not refused
   SamplingDefaults defaults;
-  // How the model writes thinking and calls; null: it has no such habit.
-  const text::ReasoningDialect* reasoning = nullptr;
   StreamDefaults stream;
   text::jinja::Value template_kwargs;  // dict of variables of the template, or None
+  // How the model writes thinking and calls; null: it has no such habit.
+  const text::ReasoningDialect* reasoning = nullptr;
   const text::ToolDialect* tools = nullptr;
   // Control tokens that spell a dialect's markers, ascending.
   std::vector<TokenId> marker_ids;

@@ -94,6 +94,7 @@ Service::Service(ServiceOptions options, Parts parts)
       tables_(std::move(parts.tables)),
       access_(std::move(parts.access)),
       read_weights_(std::move(parts.read_weights)),
+      update_weights_(std::move(parts.update_weights)),
       log_(std::move(parts.log), registry_),
       grammar_metrics_(registry_),
       responses_({}),
@@ -101,6 +102,7 @@ Service::Service(ServiceOptions options, Parts parts)
       sessions_({}, *parts.clock, tables_.front()->MakeSeed()),
       max_queued_(options_.max_queued_requests) {
   text_pool_.emplace("text", options_.num_text_threads, options_.max_text_tasks);
+  update_pool_.emplace("update", 1, 1);
 }
 
 Service::~Service() = default;
@@ -157,6 +159,7 @@ const std::vector<Service::RouteEntry>& Service::Routes() {
       {"GET", "/get_weights_by_name", &Service::GetWeightsByName, Access::kAdmin},
       {"POST", "/get_weights_by_name", &Service::GetWeightsByName, Access::kAdmin},
       {"POST", "/update_weights_from_disk", &Service::UpdateWeightsFromDisk, Access::kAdmin},
+      {"POST", "/update_weight_version", &Service::UpdateWeightVersion, Access::kAdmin},
       {"GET", "/trace", &Service::Trace, Access::kAdmin},
       {"GET", "/start_profile", &Service::StartProfile, Access::kAdmin},
       {"POST", "/start_profile", &Service::StartProfile, Access::kAdmin},
@@ -301,22 +304,30 @@ void Service::HealthGenerate(http::Request& request, http::ResponseWriter writer
 void Service::AnswerFromTextPool(http::Request& request, http::ResponseWriter writer,
                                  std::string_view content_type,
                                  std::function<Result<std::string>()> work) {
+  AnswerFromPool(request, std::move(writer),
+                 {.pool = &*text_pool_,
+                  .content_type = content_type,
+                  .work = std::move(work),
+                  .busy = "too many texts wait for the tokenizer; try again later"});
+}
+
+void Service::AnswerFromPool(http::Request& request, http::ResponseWriter writer,
+                             PooledWork pooled) {
   ExchangeTable& table = *tables_[static_cast<size_t>(request.thread.index())];
   // The writer belongs to its http thread: the task only carries it there and back.
   auto shared = std::make_shared<http::ResponseWriter>(std::move(writer));
   const ErrorShape shape = ErrorShapeOf(request.path);
-  const bool queued = text_pool_->TrySubmit(
-      [shared, &table, content_type, shape, work = std::move(work)]() mutable {
+  const bool queued =
+      pooled.pool->TrySubmit([shared, &table, shape, content_type = pooled.content_type,
+                              work = std::move(pooled.work)]() mutable {
         table.Post([shared = std::move(shared), content_type, shape, answer = work()] {
           if (!answer.ok()) return SendError(*shared, answer.status(), shape);
           shared->Send({.content_type = content_type}, *answer);
         });
       });
   if (queued) return;
-  SendError(*shared,
-            Status(ErrorCode::kResourceExhausted,
-                   "too many texts wait for the tokenizer; try again later"),
-            shape);
+  const Status busy(ErrorCode::kResourceExhausted, std::string(pooled.busy));
+  SendError(*shared, busy, shape);
 }
 
 Status Service::CheckStart(const GenerationSpec& spec) const {

@@ -36,6 +36,13 @@ struct ServiceOptions {
   size_t max_text_tasks = 4096;
 };
 
+// /update_weights_from_disk.
+struct WeightUpdateRequest {
+  std::string model_path;
+  bool abort_all = false;
+  bool flush_cache = true;
+};
+
 class Service {
  public:
   // What it works with; everything that is pointed to outlives the service.
@@ -50,14 +57,17 @@ class Service {
     RequestLog::Options log;
     // The first rows of a tensor as JSON; may block.
     std::function<Result<std::string>(const std::string& name, int64_t max_rows)> read_weights;
+    // Blocks until the new weights serve, or fail to.
+    std::function<Status(const WeightUpdateRequest& update)> update_weights;
   };
   Service(ServiceOptions options, Parts parts);
   ~Service();
-  // Waits for the text pool and the grammar compiler; their results no longer reach a client. The
+  // Waits for the pools and the grammar compiler; their results no longer reach a client. The
   // server must have stopped calling Handle, and the engine must have stopped; the exchange tables
   // must still be there.
   void Stop() {
     text_pool_.reset();
+    update_pool_.reset();
     model_.grammars.reset();
   }
 
@@ -105,7 +115,15 @@ class Service {
   void ParseFunctionCall(http::Request& request, http::ResponseWriter writer);
   void SeparateReasoning(http::Request& request, http::ResponseWriter writer);
   void HealthGenerate(http::Request& request, http::ResponseWriter writer);
-  // Runs `work` on the text pool and answers with what it gives.
+  // Work off the http threads, and what is said where its pool takes no more.
+  struct PooledWork {
+    ThreadPool* pool;
+    std::string_view content_type;
+    std::function<Result<std::string>()> work;
+    std::string_view busy;
+  };
+  // Runs the work and answers with what it gives.
+  void AnswerFromPool(http::Request& request, http::ResponseWriter writer, PooledWork work);
   void AnswerFromTextPool(http::Request& request, http::ResponseWriter writer,
                           std::string_view content_type, std::function<Result<std::string>()> work);
   // Text pool: prompts and grammar, handed to the exchange when both are there.
@@ -132,6 +150,7 @@ class Service {
   void SetInternalState(http::Request& request, http::ResponseWriter writer);
   void GetWeightsByName(http::Request& request, http::ResponseWriter writer);
   void UpdateWeightsFromDisk(http::Request& request, http::ResponseWriter writer);
+  void UpdateWeightVersion(http::Request& request, http::ResponseWriter writer);
   void OpenSession(http::Request& request, http::ResponseWriter writer);
   void CloseSession(http::Request& request, http::ResponseWriter writer);
   void Trace(http::Request& request, http::ResponseWriter writer);
@@ -155,6 +174,7 @@ class Service {
   std::vector<ExchangeTable*> tables_;  // by IoThread::index()
   std::unique_ptr<AccessControl> access_;
   std::function<Result<std::string>(const std::string&, int64_t)> read_weights_;
+  std::function<Status(const WeightUpdateRequest&)> update_weights_;
   RequestLog log_;
   GrammarMetrics grammar_metrics_;
   LiveRequests live_;
@@ -164,8 +184,10 @@ class Service {
   // Requests that may wait; at most what the engine was started with. A lone number: relaxed.
   std::atomic<int32_t> max_queued_;
   StepProfile profile_;
-  std::atomic<bool> draining_{false};    // a lone flag: relaxed
-  std::optional<ThreadPool> text_pool_;  // last: its tasks use everything above
+  std::atomic<bool> draining_{false};  // a lone flag: relaxed
+  // Last: their tasks use everything above. Texts do not wait behind weights.
+  std::optional<ThreadPool> text_pool_;
+  std::optional<ThreadPool> update_pool_;
 };
 
 }  // namespace hayate::api

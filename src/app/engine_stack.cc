@@ -237,6 +237,40 @@ Status EngineStack::MakeDrafting(const Options& options, const sched::SchedulerO
 
 EngineStack::~EngineStack() = default;
 
+std::shared_ptr<const weights::Checkpoint> EngineStack::checkpoint() const {
+  const std::lock_guard lock(checkpoint_mutex_);
+  return checkpoint_;
+}
+
+Status EngineStack::UpdateWeights(const std::string& path, const UpdateTerms& terms) {
+  const std::unique_lock lock(update_mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) {
+    return Status(ErrorCode::kUnavailable, "another update of the weights is under way");
+  }
+  ASSIGN_OR_RETURN(weights::Checkpoint opened, weights::Checkpoint::Open(path));
+  const auto fresh = std::make_shared<const weights::Checkpoint>(std::move(opened));
+  if (fresh->architecture() != checkpoint()->architecture()) {
+    return InvalidField("model_path", "holds a '{}', the served model is a '{}'",
+                        fresh->architecture(), checkpoint()->architecture());
+  }
+  // Both copies are in memory until the old one is let go.
+  const int64_t available = AvailableMemoryBytes();
+  if (available < executor_->weight_bytes()) {
+    return Error(ErrorCode::kResourceExhausted,
+                 "the new weights need {} MiB beside the old ones, {} MiB are free",
+                 executor_->weight_bytes() >> 20, available >> 20);
+  }
+  std::future<Status> done =
+      client_->UpdateWeights({.apply = [this, &fresh] { return executor_->ReplaceWeights(*fresh); },
+                              .abort_all = terms.abort_all,
+                              .flush_cache = terms.flush_cache});
+  RETURN_IF_ERROR(done.get());
+  const std::lock_guard guard(checkpoint_mutex_);
+  checkpoint_ = fresh;
+  LOG_INFO("the weights are those of {}", path);
+  return OkStatus();
+}
+
 void EngineStack::Stop(int64_t drain_ns) {
   engine_->Stop(drain_ns);
   if (expert_distribution_file_.empty()) return;

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,16 @@ class EngineStack {
   // Writes the distribution of experts where the options ask for it.
   void Stop(int64_t drain_ns);
 
+  struct UpdateTerms {
+    bool abort_all = false;  // as engine::WeightUpdate
+    bool flush_cache = true;
+  };
+  // Puts another checkpoint of the same model in place of the one that serves; blocks until it
+  // does. Any thread, one at a time. Unless OK nothing has changed: kInvalidArgument and kDataLoss
+  // for checkpoints, kResourceExhausted without memory for both, kUnavailable while another update
+  // runs.
+  Status UpdateWeights(const std::string& path, const UpdateTerms& terms);
+
   engine::Client& client() { return *client_; }
   engine::Outbox& outbox(size_t index) { return *outboxes_[index]; }
   obs::Registry& registry() { return registry_; }
@@ -43,7 +54,8 @@ class EngineStack {
   const obs::StepLog& step_log() const { return step_log_; }
   const models::ModelFacts& facts() const { return executor_->facts(); }
   const exec::LocalExecutor& executor() const { return *executor_; }
-  const weights::Checkpoint& checkpoint() const { return *checkpoint_; }
+  // What the weights come from now. Any thread.
+  std::shared_ptr<const weights::Checkpoint> checkpoint() const;
   const std::shared_ptr<const text::Tokenizer>& tokenizer() const { return tokenizer_; }
   // The most tokens, prompt and output, that one request can have.
   int32_t max_context() const { return max_context_; }
@@ -56,7 +68,9 @@ class EngineStack {
   SteadyClock clock_;
   obs::Registry registry_;
   obs::StepLog step_log_{4096};
-  std::unique_ptr<weights::Checkpoint> checkpoint_;
+  mutable std::mutex checkpoint_mutex_;
+  std::shared_ptr<const weights::Checkpoint> checkpoint_;  // guarded by it once the engine runs
+  std::mutex update_mutex_;                                // held by the update under way
   std::unique_ptr<weights::Checkpoint> draft_checkpoint_;  // null: the drafter has none of its own
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   std::unique_ptr<exec::LocalExecutor> executor_;

@@ -28,7 +28,7 @@ Result<std::unique_ptr<LocalAnswer>> LocalAnswer::Create(const ModelOptions& mod
   if (!stack.ok()) return stack.status();
   local->stack_ = std::move(stack).value();
   ASSIGN_OR_RETURN(local->template_,
-                   LoadChatTemplate(local->stack_->checkpoint(), *local->stack_->tokenizer(), ""));
+                   LoadChatTemplate(*local->stack_->checkpoint(), *local->stack_->tokenizer(), ""));
   local->stack_->Start();
   return local;
 }

@@ -70,7 +70,7 @@ std::string ServerInfo(const ServeOptions& options, const EngineStack& stack) {
   JsonWriter json(fields);
   json.BeginObject();
   json.Field("version", HAYATE_VERSION);
-  json.Field("model_path", stack.checkpoint().path().string());
+  json.Field("model_path", stack.checkpoint()->path().string());
   json.Field("served_model_name", options.served_model_name);
   json.Field("device", stack.executor().device_name());
   json.Field("tp_size", stack.executor().num_ranks());
@@ -93,23 +93,24 @@ std::string ServerInfo(const ServeOptions& options, const EngineStack& stack) {
 Result<api::ServedModel> MakeServedModel(const ServeOptions& options, const EngineStack& stack) {
   api::ServedModel model;
   model.name = options.served_model_name;
-  model.path = stack.checkpoint().path().string();
+  model.path = stack.checkpoint()->path().string();
+  model.weights = std::make_shared<api::WeightsInUse>(model.path, options.weight_version);
   model.architecture = stack.facts().architecture;
   model.tokenizer = stack.tokenizer();
-  ASSIGN_OR_RETURN(model.chat_template,
-                   LoadChatTemplate(stack.checkpoint(), *stack.tokenizer(), options.chat_template));
+  ASSIGN_OR_RETURN(model.chat_template, LoadChatTemplate(*stack.checkpoint(), *stack.tokenizer(),
+                                                         options.chat_template));
   model.eos_ids.assign(stack.facts().eos_ids.begin(), stack.facts().eos_ids.end());
   model.max_context = stack.max_context();
   model.vocab_size = stack.facts().vocab_size;
   if (stack.executor().gives_hidden()) model.embedding_size = stack.facts().hidden_size;
   if (options.sampling_defaults == "model") {
-    model.defaults = ReadSamplingDefaults(stack.checkpoint().generation_config());
+    model.defaults = ReadSamplingDefaults(stack.checkpoint()->generation_config());
   }
-  model.max_prompt = options.max_prompt_tokens;
   model.stream = {.interval = options.stream_interval,
                   .incremental = options.incremental_streaming_output,
                   .include_usage = options.stream_response_default_include_usage};
   ASSIGN_OR_RETURN(model.template_kwargs, ReadTemplateKwargs(options.default_chat_template_kwargs));
+  model.max_prompt = options.max_prompt_tokens;
   model.max_output = options.max_output_tokens;
   model.truncates_prompts = options.allow_auto_truncate;
   model.created = UnixSeconds();
@@ -239,10 +240,16 @@ Status Serve(ServeOptions options) {
                         .log = {.access = logs.access.get(),
                                 .spans = logs.spans.get(),
                                 .service_name = options.served_model_name},
-                        .read_weights = [&checkpoint = stack->checkpoint()](const std::string& name,
-                                                                            int64_t max_rows) {
-                          return WeightsJson(checkpoint, name, max_rows);
-                        }});
+                        .read_weights =
+                            [&stack](const std::string& name, int64_t max_rows) {
+                              return WeightsJson(*stack->checkpoint(), name, max_rows);
+                            },
+                        .update_weights =
+                            [&stack](const api::WeightUpdateRequest& update) {
+                              return stack->UpdateWeights(update.model_path,
+                                                          {.abort_all = update.abort_all,
+                                                           .flush_cache = update.flush_cache});
+                            }});
   stack->Start();
   RETURN_IF_ERROR(server->Start([&service](http::Request& request, http::ResponseWriter writer) {
     if (console::Answer(request, writer)) return;

@@ -32,6 +32,11 @@ void AddAnswerFlags(CLI::App& command, ServeOptions& o) {
                 "streams end with usage unless stream_options says no")
       ->group(group);
   command
+      .add_option("--weight-version", o.weight_version,
+                  "what answers call the weights, until they are updated")
+      ->capture_default_str()
+      ->group(group);
+  command
       .add_option("--reasoning-parser", o.dialects.reasoning_parser,
                   "how the model marks its thinking; auto: by the chat template, none")
       ->capture_default_str()

@@ -26,6 +26,7 @@ struct ServeOptions {
   int32_t stream_interval = 1;
   bool incremental_streaming_output = false;
   bool stream_response_default_include_usage = false;
+  std::string weight_version = "default";
   DialectOptions dialects;
   api::AccessOptions access;
   std::vector<std::string> cors_allow_origin;

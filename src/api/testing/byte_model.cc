@@ -9,6 +9,7 @@ ServedModel ByteModel() {
   spec.added_tokens.push_back({.content = "<|im_end|>", .id = kEnd, .special = true});
   ServedModel model;
   model.name = "bytes";
+  model.weights = std::make_shared<WeightsInUse>("bytes.gguf", "default");
   model.tokenizer = text::testing::Make(std::move(spec));
   model.chat_template = std::make_shared<const text::ChatTemplate>(
       text::ChatTemplate::ChatMl({.eos_token = "<|im_end|>"}));
