@@ -98,11 +98,10 @@ void StagedStep::AddRow(const StepPlan& plan, const StepRow& row, const int32_t*
   for (int32_t position = row.begin; position < row.end; ++position) {
     positions_.push_back(position);
     token_ids_.push_back(
-        row.first_token == kLateToken
-  window_begin_.push_back(row.window_begin);
-  settled_.push_back(row.settled);
-            ? last_tokens[row.slot.value]
-            : plan.tokens[static_cast<size_t>(row.first_token + position - row.begin)]);
+        row.first_token == kLateToken window_begin_.push_back(row.window_begin);
+        settled_.push_back(row.settled);
+        ? last_tokens[row.slot.value]
+        : plan.tokens[static_cast<size_t>(row.first_token + position - row.begin)]);
   }
 
   RowLogits logits;
