@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -27,6 +28,7 @@ struct WorldOptions {
   int32_t max_context = 200;
   int32_t window = 0;  // > 0: a window group beside the full one
   int32_t max_queued = 1000;
+  int32_t vocab_size = kVocab;
   size_t outbox_capacity = 100'000;
   sched::SchedulerOptions scheduler = {};
   kv::PrefixReuse reuse = kv::PrefixReuse::kOn;
@@ -35,6 +37,7 @@ struct WorldOptions {
   DraftSource draft_source = DraftSource::kNgram;
   float draft_quality = 0.5f;
   double forced_accept_length = 0;
+  std::function<void()> wake = [] {};  // the outbox's
 };
 
 class World {
@@ -72,7 +75,7 @@ class World {
                                    .max_slots = options_.scheduler.max_running,
                                    .num_dp_ranks = options_.scheduler.num_dp_ranks,
                                    .max_context = options.max_context,
-                                   .vocab_size = kVocab,
+                                   .vocab_size = options.vocab_size,
                                    .max_drafts = max_drafts,
                                    .draft_quality = options.draft_quality},
         clock_);
@@ -144,7 +147,7 @@ class World {
   std::unique_ptr<Drafting> drafting_;
   obs::StepLog step_log_{64};
   Inbox inbox_{1000};
-  Outbox outbox_{options_.outbox_capacity, [] {}};
+  Outbox outbox_{options_.outbox_capacity, options_.wake};
   std::unique_ptr<kv::KvCaches> cache_;
   std::unique_ptr<sched::Scheduler> scheduler_;
   std::unique_ptr<SimulatedExecutor> executor_;
