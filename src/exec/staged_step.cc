@@ -77,10 +77,10 @@ void StagedStep::Build(const StepPlan& plan, const SlotTables& tables, const int
   batch_.logits_index = logits_index_.data();
   batch_.logits = logits;
   batch_.tokens_per_rank = tokens_per_rank_;
+  batch_.logits_per_rank = logits_per_rank_;
   const bool replays = std::ranges::any_of(settled_, [](int32_t end) { return end > 0; });
   batch_.window_begin = replays ? window_begin_.data() : nullptr;
   batch_.settled = replays ? settled_.data() : nullptr;
-  batch_.logits_per_rank = logits_per_rank_;
 }
 
 void StagedStep::CountRow(const StepRow& row) {
@@ -95,13 +95,14 @@ void StagedStep::AddRow(const StepPlan& plan, const StepRow& row, const int32_t*
   own_slots_.push_back(row.slot);
   q_begin_.push_back(first);
   kv_len_.push_back(row.end);
+  window_begin_.push_back(row.window_begin);
+  settled_.push_back(row.settled);
   for (int32_t position = row.begin; position < row.end; ++position) {
     positions_.push_back(position);
     token_ids_.push_back(
-        row.first_token == kLateToken window_begin_.push_back(row.window_begin);
-        settled_.push_back(row.settled);
-        ? last_tokens[row.slot.value]
-        : plan.tokens[static_cast<size_t>(row.first_token + position - row.begin)]);
+        row.first_token == kLateToken
+            ? last_tokens[row.slot.value]
+            : plan.tokens[static_cast<size_t>(row.first_token + position - row.begin)]);
   }
 
   RowLogits logits;
