@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "api/prompt_keys.h"
 #include "api/send_error.h"
 #include "base/error.h"
 #include "http/sse.h"
@@ -113,6 +114,7 @@ bool GenerationExchange::SubmitChoice(size_t index, uint64_t fresh_seed) {
     request.deadline_ns = parts_.client->NowNs() + *spec.deadline_ms * kNsPerMs;
   }
   request.cache_namespace = spec.cache_namespace;
+  request.prefix_keys = PrefixKeysOf(spec, prompt.ids.size());
   request.outbox = parts_.outbox;
   const RequestId id = request.id;
   if (const Status status = parts_.client->Submit(std::move(request)); !status.ok()) {

@@ -16,6 +16,7 @@
 #include "grammar/grammar_source.h"
 #include "text/chat_template.h"
 #include "text/dialect/answer_parser.h"
+#include "text/prompt_blocks.h"
 #include "text/stop_matcher.h"
 #include "text/stop_regex.h"
 #include "text/tokenizer.h"
@@ -110,6 +111,9 @@ struct GenerationSpec {
   std::vector<TokenId> session_prefix;
   std::vector<std::string> request_ids;  // rid; empty: made up
   std::string cache_namespace;
+  // Of the only prompt, as routers hash it; empty when nobody is told what is cached.
+  text::PromptBlocks prompt_blocks;
+  size_t prompt_bytes = 0;
   int32_t priority = 0;
   std::optional<int64_t> deadline_ms;  // from submission; past it the request ends with an error
   std::optional<ResponseFields> response;  // with kResponses

@@ -10,6 +10,7 @@
 #include "api/native_parse.h"
 #include "api/openai_parse.h"
 #include "api/openapi.h"
+#include "api/prompt_keys.h"
 #include "api/responses_object.h"
 #include "api/responses_parse.h"
 #include "api/send_error.h"
@@ -132,6 +133,7 @@ const std::vector<Service::RouteEntry>& Service::Routes() {
       {"GET", "/v1/loads", &Service::Loads},
       {"GET", "/get_loads", &Service::Loads},
       {"GET", "/get_load", &Service::LoadOfOld},
+      {"GET", "/v1/cache_events", &Service::CacheEvents},
       {"POST", "/tokenize", &Service::Tokenize},
       {"POST", "/v1/tokenize", &Service::Tokenize},
       {"POST", "/detokenize", &Service::Detokenize},
@@ -369,6 +371,7 @@ void Service::StartGeneration(GenerationSpec parsed, const std::vector<std::stri
     if (!prefix.ok()) return SendError(writer, prefix.status(), ErrorShapeOf(request.path));
     parsed.session_prefix = *std::move(prefix);
   }
+  if (client_.cache_journal() != nullptr) HashPromptOf(request.body, parsed);
   const auto spec = std::make_shared<const GenerationSpec>(std::move(parsed));
   const int64_t created = UnixSeconds();
   const uint64_t key = table.Add(std::make_unique<GenerationExchange>(

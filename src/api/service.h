@@ -143,6 +143,7 @@ class Service {
   void ServerInfo(http::Request& request, http::ResponseWriter writer);
   void Metrics(http::Request& request, http::ResponseWriter writer);
   void Loads(http::Request& request, http::ResponseWriter writer);
+  void CacheEvents(http::Request& request, http::ResponseWriter writer);
   void LoadOfOld(http::Request& request, http::ResponseWriter writer);
   void FlushCache(http::Request& request, http::ResponseWriter writer);
   void PauseGeneration(http::Request& request, http::ResponseWriter writer);

@@ -171,7 +171,8 @@ Result<std::unique_ptr<EngineStack>> EngineStack::Create(Options options) {
                                                         .num_pages = stack->executor_->pool_pages(),
                                                         .reuse = options.model.disable_radix_cache
                                                                      ? kv::PrefixReuse::kOff
-                                                                     : kv::PrefixReuse::kOn},
+                                                                     : kv::PrefixReuse::kOn,
+                                                        .keeps_names = options.tells_cache},
                                                        options.model.dp_size));
   stack->max_context_ = static_cast<int32_t>(
       std::min<int64_t>(stack->executor_->facts().max_context, stack->executor_->total_tokens()));
@@ -180,6 +181,7 @@ Result<std::unique_ptr<EngineStack>> EngineStack::Create(Options options) {
 
   stack->metrics_ =
       std::make_unique<engine::EngineMetrics>(stack->registry_, options.metrics_model_name);
+  if (options.tells_cache) stack->journal_ = std::make_unique<engine::CacheJournal>();
   stack->inbox_ =
       std::make_unique<engine::Inbox>(static_cast<size_t>(options.model.max_queued_requests) +
                                       static_cast<size_t>(options.model.max_running_requests));
@@ -198,6 +200,7 @@ Result<std::unique_ptr<EngineStack>> EngineStack::Create(Options options) {
                             .metrics = stack->metrics_.get(),
                             .step_log = &stack->step_log_,
                             .drafting = stack->drafting_.get(),
+                            .journal = stack->journal_.get(),
                             .max_queued = options.model.max_queued_requests});
   stack->client_ = std::make_unique<engine::Client>(*stack->inbox_, *stack->engine_);
   return stack;

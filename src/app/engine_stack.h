@@ -25,6 +25,7 @@ class EngineStack {
   struct Options {
     ModelOptions model;
     std::string metrics_model_name = "default";
+    bool tells_cache = false;  // keep a journal of what is cached
     // One outbox each; called on the engine thread when events arrive.
     std::vector<std::function<void()>> wakes;
     std::function<void(int64_t done, int64_t total)> progress;  // bytes loaded
@@ -78,7 +79,8 @@ class EngineStack {
   std::unique_ptr<sched::Scheduler> scheduler_;
   std::unique_ptr<engine::EngineMetrics> metrics_;
   std::unique_ptr<engine::SpeculationMetrics> speculation_metrics_;
-  std::unique_ptr<engine::Drafting> drafting_;  // null: no speculation
+  std::unique_ptr<engine::Drafting> drafting_;     // null: no speculation
+  std::unique_ptr<engine::CacheJournal> journal_;  // null: not asked for
   std::unique_ptr<engine::Inbox> inbox_;
   std::vector<std::unique_ptr<engine::Outbox>> outboxes_;
   std::unique_ptr<engine::Engine> engine_;

@@ -210,6 +210,7 @@ Status Serve(ServeOptions options) {
   }
   stack_options.model = options.model;
   stack_options.metrics_model_name = options.served_model_name;
+  stack_options.tells_cache = options.enable_cache_events;
   LoadProgress progress;
   stack_options.progress = [&](int64_t done, int64_t total) {
     // Nothing is served yet and nothing needs saving: a signal while loading ends the process here.

@@ -130,6 +130,10 @@ void AddServeFlags(CLI::App& command, ServeOptions& o) {
       ->group(group);
   command.add_flag("--enable-metrics", o.enable_metrics, "Prometheus metrics at /metrics")
       ->group(group);
+  command
+      .add_flag("--enable-cache-events", o.enable_cache_events,
+                "tell at /v1/cache_events which prompts' beginnings are cached, for hayate gateway")
+      ->group(group);
   command.add_option("--ssl-certfile", o.ssl_certfile, "PEM certificate chain: serve HTTPS")
       ->check(CLI::ExistingFile)
       ->group(group);

@@ -38,6 +38,7 @@ struct ServeOptions {
   bool allow_auto_truncate = false;
   std::string log_level = "info";
   bool enable_metrics = false;
+  bool enable_cache_events = false;
   bool enable_cache_report = false;
   std::string ssl_certfile;
   std::string ssl_keyfile;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "core/prefix_key.h"
 #include "core/sampling_params.h"
 
 namespace hayate {
@@ -33,6 +34,9 @@ struct Request {
   int64_t arrival_ns = 0;  // set by the inbox
   // Prefix-cache namespace (cache_salt, extra_key, adapter): only equal strings share pages.
   std::string cache_namespace;
+  // Names of the prompt's prefixes for those who follow what is cached, shortest first; may be
+  // empty.
+  std::vector<PrefixKey> prefix_keys;
   // Which outbox its events go to: the owning http thread.
   int32_t outbox = 0;
 };

@@ -22,6 +22,7 @@ std::future<Status> Client::UpdateWeights(WeightUpdate update) {
   return inbox_.PushUpdate(std::move(update));
 }
 EngineLoad Client::load() const { return engine_.load(); }
+const CacheJournal* Client::cache_journal() const { return engine_.cache_journal(); }
 int64_t Client::NowNs() const { return engine_.NowNs(); }
 bool Client::failed() const { return engine_.failed(); }
 

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "core/request.h"
+#include "engine/cache_journal.h"
 #include "engine/load.h"
 #include "engine/outbox.h"
 #include "engine/pause_mode.h"
@@ -46,6 +47,8 @@ class Client {
   std::future<Status> UpdateWeights(WeightUpdate update);
 
   EngineLoad load() const;
+  // What is cached; null when nobody is told.
+  const CacheJournal* cache_journal() const;
   // The engine's clock, for Request::deadline_ns.
   int64_t NowNs() const;
   bool failed() const;

@@ -59,9 +59,17 @@ bool Engine::Turn() {
   FlushCacheWhenAsked();
   FlushEvents();
   const bool updated = SettleUpdate();
+  using Patience = CacheJournal::Patience;
+  TellCache(planned || waited ? Patience::kNone : Patience::kWait);
   if (planned || waited || had_mail || updated) PublishGauges();
   rested_ = rested_ || !(planned || waited);
   return planned || waited || updated;
+}
+
+void Engine::TellCache(CacheJournal::Patience patience) {
+  if (parts_.journal == nullptr) return;
+  parts_.cache->TakeNameChanges(name_changes_);
+  parts_.journal->Append(name_changes_, patience);
 }
 
 void Engine::DrainInbox() {

@@ -19,6 +19,7 @@
 #include "base/thread.h"
 #include "core/step_executor.h"
 #include "core/token_event.h"
+#include "engine/cache_journal.h"
 #include "engine/drafting.h"
 #include "engine/grammar_state.h"
 #include "engine/inbox.h"
@@ -42,9 +43,10 @@ class Engine {
     const Clock* clock;
     EngineMetrics* metrics;
     obs::StepLog* step_log;
-    Drafting* drafting = nullptr;  // null: no speculation
-    int32_t max_queued = 0;        // waiting requests beyond the free slots; more are refused with
-                                   // kResourceExhausted
+    Drafting* drafting = nullptr;     // null: no speculation
+    CacheJournal* journal = nullptr;  // null: nobody is told what is cached
+    int32_t max_queued = 0;  // waiting requests beyond the free slots; more are refused with
+                             // kResourceExhausted
   };
   explicit Engine(Parts parts);
   ~Engine();
@@ -61,6 +63,8 @@ class Engine {
   // Any thread, from here on.
   EngineLoad load() const;
   int64_t NowNs() const { return parts_.clock->NowNs(); }
+  // Null when nobody is told what is cached.
+  const CacheJournal* cache_journal() const { return parts_.journal; }
   // True once the device has failed: every request was answered, nothing runs any more.
   bool failed() const { return failed_.load(std::memory_order_acquire); }
 
@@ -102,6 +106,7 @@ class Engine {
   void Emit(int32_t outbox, TokenEvent event);
   void FlushEvents();
   void FlushCacheWhenAsked();
+  void TellCache(CacheJournal::Patience patience);
   void TakePauses();
   // Fulfils the pauses that wait for the steps in flight.
   void SettlePauses();
@@ -129,6 +134,7 @@ class Engine {
   GrammarStates grammars_;
   std::vector<std::vector<TokenEvent>> events_;  // per outbox, gathered during a turn
   std::vector<RequestId> refused_;
+  std::vector<PrefixKeyChange> name_changes_;  // not yet in the journal
   std::vector<std::promise<Status>> flushes_;
   bool paused_ = false;
   std::vector<PauseCommand> pauses_;  // not yet fulfilled

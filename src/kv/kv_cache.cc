@@ -63,9 +63,12 @@ Result<std::unique_ptr<KvCache>> KvCache::Create(KvCacheOptions options) {
 KvCache::KvCache(KvCacheOptions options)
     : layout_(std::move(options.layout)),
       reuse_(options.reuse),
+      keeps_names_(options.keeps_names && options.reuse == PrefixReuse::kOn),
       pools_(options.num_pages.begin(), options.num_pages.end()),
       tree_(layout_, pools_),
-      num_deferred_pages_(layout_.groups.size(), 0) {}
+      num_deferred_pages_(layout_.groups.size(), 0) {
+  if (keeps_names_) tree_.KeepNames(&names_);
+}
 
 KvCache::~KvCache() {
   CHECK(sequences_.empty()) << sequences_.size() << " sequences outlive the cache";

@@ -34,6 +34,7 @@ struct KvCacheOptions {
   CacheLayout layout;
   std::vector<int32_t> num_pages;  // per group, counting the scratch page
   PrefixReuse reuse = PrefixReuse::kOn;
+  bool keeps_names = false;  // of prefixes, for TakeNameChanges
 };
 
 struct KvCacheStats {
@@ -84,6 +85,10 @@ class KvCache {
   // Drops every prefix that is not pinned.
   void Flush();
 
+  // Appends how the names of cached prefixes changed since the last call, in order. A name stands
+  // for whole pages of the full and compressed groups; window groups may have dropped theirs.
+  void TakeNameChanges(std::vector<PrefixKeyChange>& out) { names_.TakeChanges(out); }
+
   int num_groups() const { return static_cast<int>(layout_.groups.size()); }
   int32_t page_tokens() const { return layout_.page_tokens; }
   const CacheLayout& layout() const { return layout_; }
@@ -110,6 +115,7 @@ class KvCache {
     return group(index).kind != CacheKind::kState && !group(index).replayed;
   }
   bool publishes() const { return reuse_ == PrefixReuse::kOn; }
+  bool keeps_names() const { return keeps_names_; }
   void EvictUntilFree(int group, int32_t num_pages);
   // A page must be free.
   PageId Allocate(int group);
@@ -122,7 +128,9 @@ class KvCache {
 
   const CacheLayout layout_;
   const PrefixReuse reuse_;
+  const bool keeps_names_;
   std::vector<PagePool> pools_;
+  PrefixNames names_;
   RadixTree tree_;
   std::vector<SequenceCache*> sequences_;
   std::vector<Deferred> deferred_;           // oldest step first

@@ -27,6 +27,10 @@ void KvCaches::Flush() {
   for (const auto& cache : caches_) cache->Flush();
 }
 
+void KvCaches::TakeNameChanges(std::vector<PrefixKeyChange>& out) {
+  for (const auto& cache : caches_) cache->TakeNameChanges(out);
+}
+
 Status KvCaches::CheckIntegrity() const {
   for (size_t i = 0; i < caches_.size(); ++i) {
     const Status status = caches_[i]->CheckIntegrity();

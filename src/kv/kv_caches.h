@@ -24,6 +24,7 @@ class KvCaches {
   void StepSubmitted(uint64_t step);
   void StepRetired(uint64_t step);
   void Flush();
+  void TakeNameChanges(std::vector<PrefixKeyChange>& out);
   Status CheckIntegrity() const;
 
   // Equal in all.

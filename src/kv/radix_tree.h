@@ -31,6 +31,7 @@
 #include "kv/lru_list.h"
 #include "kv/page_pool.h"
 #include "kv/prefix_handle.h"
+#include "kv/prefix_names.h"
 #include "tensor/cache_layout.h"
 
 namespace hayate::kv {
@@ -60,6 +61,14 @@ class RadixTree {
   // with nothing changed, when no node is left (only layouts without base groups).
   [[nodiscard]] bool Append(PrefixHandle& at, std::span<const TokenId> page_tokens,
                             std::span<PageId> pages);
+
+  // Page `index` of the handle's prefix takes on a name, until its node goes. Only when names are
+  // kept.
+  void NamePage(const PrefixHandle& at, int32_t index, uint64_t hash) {
+    names_->Add(at.path_[static_cast<size_t>(index)], hash);
+  }
+  // Keeps names from here on; they outlive the tree.
+  void KeepNames(PrefixNames* names) { names_ = names; }
 
   // Makes the handle forget its pins on pages before new_begin in a window group, or all
   // its pins. They are appended to `pins`, to be undone by Unpin at a time of the caller's choice.
@@ -167,8 +176,9 @@ class RadixTree {
   std::vector<Namespace> namespaces_;
   std::vector<int32_t> free_namespaces_;
   std::unordered_map<std::string, int32_t> namespace_ids_;
-  int64_t num_node_pins_ = 0;  // Pins of paths outstanding
-  int64_t num_page_pins_ = 0;  // Pins of single pages outstanding
+  PrefixNames* names_ = nullptr;  // null: none are kept
+  int64_t num_node_pins_ = 0;     // Pins of paths outstanding
+  int64_t num_page_pins_ = 0;     // Pins of single pages outstanding
 };
 
 }  // namespace hayate::kv

@@ -92,6 +92,7 @@ void RadixTree::RemoveNode(int32_t id) {
   } else {
     UnuseNamespace(~gone.parent);
   }
+  if (names_ != nullptr) names_->Remove(id);
   free_nodes_.push_back(id);
   --num_nodes_;
 }

@@ -127,6 +127,22 @@ void SequenceCache::Publish(std::span<const TokenId> tokens, int32_t num_compute
     const auto begin = static_cast<size_t>(prefix_.num_tokens());
     if (!PublishPage(tokens.subspan(begin, static_cast<size_t>(page_tokens)))) break;
   }
+  NamePages();
+}
+
+void SequenceCache::NameBy(std::span<const PrefixKey> keys) {
+  if (!cache_.keeps_names()) return;
+  keys_ = keys;
+  NamePages();
+}
+
+void SequenceCache::NamePages() {
+  while (!keys_.empty()) {
+    const int32_t end = CeilDiv(keys_.front().num_tokens, cache_.page_tokens());
+    if (end > prefix_.num_pages()) return;
+    if (end > 0) cache_.tree_.NamePage(prefix_, end - 1, keys_.front().hash);
+    keys_ = keys_.subspan(1);
+  }
 }
 
 bool SequenceCache::PublishPage(std::span<const TokenId> page_tokens) {

@@ -16,6 +16,7 @@
 
 #include "base/status.h"
 #include "core/ids.h"
+#include "core/prefix_key.h"
 #include "core/step_plan.h"
 #include "kv/prefix_handle.h"
 
@@ -43,6 +44,10 @@ class SequenceCache {
   // page for the same tokens, the sequence switches to it from the next Reserve on. O(1) when no
   // page was filled since the last call.
   void Publish(std::span<const TokenId> tokens, int32_t num_computed);
+
+  // Pages are named as they are published: one that ends a key's prefix takes on its hash. Keys by
+  // length, alive as long as this. Nothing when the cache keeps no names.
+  void NameBy(std::span<const PrefixKey> keys);
 
   SlotId slot() const { return slot_; }
   // Length of the prefix that was in the cache when the sequence began.
@@ -72,6 +77,7 @@ class SequenceCache {
   void DropBeforeWindow(int32_t position);
   bool Grow(int32_t num_pages);
   bool PublishPage(std::span<const TokenId> page_tokens);
+  void NamePages();
 
   KvCache& cache_;
   const SlotId slot_;
@@ -84,6 +90,7 @@ class SequenceCache {
   std::array<int32_t, kMaxGroups> live_begin_ = {};  // window groups: pages before are dropped
   int32_t next_drop_ = 0;              // no window page is dropped for positions below
   std::vector<ChangedEntry> changed_;  // not in any plan yet
+  std::span<const PrefixKey> keys_;    // whose pages are not published yet
 };
 
 }  // namespace hayate::kv

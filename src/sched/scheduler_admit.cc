@@ -120,6 +120,7 @@ void Scheduler::Admit(Sequence& sequence, size_t dp_rank, kv::PrefixHandle prefi
   }
   sequence.cache = CacheOf(dp_rank).Begin(sequence.slot, std::move(prefix), sequence.known());
   sequence.planned = sequence.cache->first_position();
+  sequence.cache->NameBy(sequence.request.prefix_keys);
   const auto place =
       std::upper_bound(running_.begin(), running_.end(), &sequence,
                        [this](const Sequence* a, const Sequence* b) { return Before(a, b); });
