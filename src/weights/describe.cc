@@ -104,6 +104,16 @@ void WriteSpecialTokens(JsonWriter& json, const SpecialTokens& special) {
 
 }  // namespace
 
+int64_t NumParameters(std::string_view name, const TensorInfo& info) {
+  for (const std::string_view scale : {".scale", "_scale", "_scales", "_scale_inv"}) {
+    if (name.ends_with(scale)) return 0;
+  }
+  if (info.dtype == DType::kI32 || info.dtype == DType::kI64) return 0;
+  const bool packed =
+      info.dtype == DType::kI8 || (info.dtype == DType::kU8 && name.ends_with("_blocks"));
+  return info.shape.num_elements() * (packed ? 2 : 1);
+}
+
 Result<CheckpointSummary> Describe(const Checkpoint& checkpoint) {
   CheckpointSummary summary;
   summary.path = checkpoint.path().string();
@@ -115,7 +125,7 @@ Result<CheckpointSummary> Describe(const Checkpoint& checkpoint) {
     ++usage.num_tensors;
     usage.num_elements += info.shape.num_elements();
     usage.bytes += info.bytes;
-    summary.num_parameters += info.shape.num_elements();
+    summary.num_parameters += NumParameters(name, info);
     summary.tensor_bytes += info.bytes;
   }
   for (const auto& [key, value] : checkpoint.metadata().values()) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,10 @@
 #include "weights/checkpoint.h"
 
 namespace hayate::weights {
+
+// Weights that a tensor stands for: two a byte of packed E2M1 (I8 matrices of DeepSeek, *_blocks of
+// GPT-OSS), none for scales and for tables of ids.
+int64_t NumParameters(std::string_view name, const TensorInfo& info);
 
 struct DTypeUsage {
   int64_t num_tensors = 0;

@@ -46,5 +46,19 @@ TEST(Describe, CountsParametersAndBytesByDtype) {
   EXPECT_EQ(int64_t(json["special_tokens"]["eos"].at(0)), 1);
 }
 
+TEST(NumParameters, CountsWeightsNotBytesNorScales) {
+  const auto count = [](const char* name, DType dtype, Shape shape) {
+    return NumParameters(name, {.dtype = dtype, .shape = shape});
+  };
+  EXPECT_EQ(count("layers.0.ffn.experts.0.w1.weight", DType::kI8, {8, 16}), 256);
+  EXPECT_EQ(count("layers.0.ffn.experts.0.w1.scale", DType::kF8E8M0, {8, 1}), 0);
+  EXPECT_EQ(count("mlp.experts.down_proj_blocks", DType::kU8, {2, 3, 4, 16}), 768);
+  EXPECT_EQ(count("mlp.experts.down_proj_scales", DType::kU8, {2, 3, 4}), 0);
+  EXPECT_EQ(count("q_proj.weight_scale_inv", DType::kF32, {2, 3}), 0);
+  EXPECT_EQ(count("layers.0.ffn.gate.tid2eid", DType::kI64, {320, 2}), 0);
+  EXPECT_EQ(count("layers.0.hc_attn_scale", DType::kF32, {3}), 0);
+  EXPECT_EQ(count("blk.0.attn_q.weight", DType::kQ4_K, {256, 256}), 65536);
+}
+
 }  // namespace
 }  // namespace hayate::weights

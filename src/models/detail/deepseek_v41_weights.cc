@@ -48,7 +48,7 @@ class Loader {
     if (!tensors_.Has(kTokenMap)) {
       return Error(ErrorCode::kUnsupported,
                    "the checkpoint has Engram tables but no '{}': an I32 tensor of {} compressed "
-                   "token ids, made from its tokenizer",
+                   "token ids, which tools/engram_token_map.py makes from its tokenizer",
                    kTokenMap, config_.vocab_size);
     }
     ASSIGN_OR_RETURN(const ConstTensorView tensor,

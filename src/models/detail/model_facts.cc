@@ -1,6 +1,7 @@
 #include "models/detail/model_facts.h"
 
 #include "base/error.h"
+#include "weights/describe.h"
 
 namespace hayate::models {
 
@@ -20,7 +21,9 @@ Status RequireCpu(const LoadOptions& options, std::string_view architecture) {
 
 int64_t CountParameters(const weights::Checkpoint& checkpoint) {
   int64_t count = 0;
-  for (const auto& [name, info] : checkpoint.tensors()) count += info.shape.num_elements();
+  for (const auto& [name, info] : checkpoint.tensors()) {
+    count += weights::NumParameters(name, info);
+  }
   return count;
 }
 
