@@ -124,6 +124,13 @@ void AddModelFlags(CLI::App& command, ModelOptions& o) {
       ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "int8", "fp8_e4m3"}))
       ->capture_default_str()
       ->group(group);
+  command
+      .add_option("--swa-bounded-replay", o.swa_bounded_replay,
+                  "DeepSeek V4.1, instead of keeping windows with cached prefixes: on computes a "
+                  "prefix's last window again, an approximation; exact as much as it takes")
+      ->check(CLI::IsMember({"off", "on", "exact"}))
+      ->capture_default_str()
+      ->group(group);
 }
 
 void AddSchedulingFlags(CLI::App& command, ModelOptions& o) {
@@ -146,13 +153,6 @@ void AddSchedulingFlags(CLI::App& command, ModelOptions& o) {
       ->check(CLI::Range(1, 4096))
       ->group(group);
   command
-  command
-      .add_option("--swa-bounded-replay", o.swa_bounded_replay,
-                  "DeepSeek V4.1, instead of keeping windows with cached prefixes: on computes a "
-                  "prefix's last window again, an approximation; exact as much as it takes")
-      ->check(CLI::IsMember({"off", "on", "exact"}))
-      ->capture_default_str()
-      ->group(group);
       .add_option("--max-queued-requests", o.max_queued_requests,
                   "requests that may wait; then 429")
       ->check(CLI::Range(1, 1'000'000))
