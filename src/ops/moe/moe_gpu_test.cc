@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ops/moe/moe.h"
+#include "ops/moe/testing/family_configs.h"
 #include "ops/testing/gpu.h"
 #include "weights/dequantize.h"
 
@@ -104,26 +105,10 @@ class Stored {
   std::vector<std::byte> codes_, scales_;
 };
 
-const MoeConfig kQwen = {
-    .router = {.score = RouterScore::kSoftmax, .num_experts = 12, .top_k = 3, .renormalise = true},
-    .hidden_size = 256,
-    .expert_size = 128,
-    .shared_size = 384};
-const MoeConfig kGptOss = {
-    .router = {.score = RouterScore::kSoftmaxOfChosen, .num_experts = 8, .top_k = 4},
-    .form = {.limit = 7.0f, .alpha = 1.702f, .up_shift = 1.0f},
-    .hidden_size = 352,  // parts of a step's columns, and of a tile's features
-    .expert_size = 224};
-const MoeConfig kV4 = {.router = {.score = RouterScore::kSqrtSoftplus,
-                                  .num_experts = 16,
-                                  .top_k = 6,
-                                  .renormalise = true,
-                                  .scale = 1.5f},
-                       .form = {.limit = 1.0f},
-                       .place = RoutingWeightPlace::kBeforeDown,
-                       .hidden_size = 384,
-                       .expert_size = 256,
-                       .shared_size = 256};
+const MoeConfig kQwen = testing::QwenMoe({256, 128, 384});
+// Parts of a step's columns, and of a tile's features.
+const MoeConfig kGptOss = testing::GptOssMoe({352, 224});
+const MoeConfig kV4 = testing::DeepseekV4Moe({384, 256, 256});
 const MoeConfig kOdd = {.router = {.score = RouterScore::kSoftmax, .num_experts = 5, .top_k = 2},
                         .hidden_size = 33,
                         .expert_size = 17,

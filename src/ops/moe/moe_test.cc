@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "ops/moe/testing/family_configs.h"
 
 namespace hayate::ops {
 namespace {
@@ -119,26 +120,9 @@ class Layer {
   std::unique_ptr<Device> device_;
 };
 
-const MoeConfig kQwen = {
-    .router = {.score = RouterScore::kSoftmax, .num_experts = 12, .top_k = 3, .renormalise = true},
-    .hidden_size = 40,
-    .expert_size = 24,
-    .shared_size = 32};
-const MoeConfig kGptOss = {
-    .router = {.score = RouterScore::kSoftmaxOfChosen, .num_experts = 8, .top_k = 4},
-    .form = {.limit = 7.0f, .alpha = 1.702f, .up_shift = 1.0f},
-    .hidden_size = 33,
-    .expert_size = 17};
-const MoeConfig kV4 = {.router = {.score = RouterScore::kSqrtSoftplus,
-                                  .num_experts = 16,
-                                  .top_k = 6,
-                                  .renormalise = true,
-                                  .scale = 1.5f},
-                       .form = {.limit = 1.0f},
-                       .place = RoutingWeightPlace::kBeforeDown,
-                       .hidden_size = 64,
-                       .expert_size = 32,
-                       .shared_size = 32};
+const MoeConfig kQwen = testing::QwenMoe({40, 24, 32});
+const MoeConfig kGptOss = testing::GptOssMoe({33, 17});
+const MoeConfig kV4 = testing::DeepseekV4Moe({64, 32, 32});
 
 // Sums of at most H + F products of order 1, in fp32, in different orders.
 constexpr float kTolerance = 2e-5f;
@@ -228,6 +212,22 @@ TEST(Moe, RowsThatTravelToTheirExpertsHaveTheBitsOfTheWhole) {
     MoeConfig one = config;
     one.router.top_k = 1;
     RunExperts({}, workspace,
+               {.out = view(results, h),
+                .x = view(pairs, h),
+                .chosen = chosen.data(),
+                .weights = routing.data(),
+                .config = &one,
+                .experts = &weights.experts});
+    CombineExperts({}, {.out = view(out, h),
+                        .rows = view(results, h),
+                        .chosen = chosen.data(),
+                        .top_k = static_cast<int32_t>(k)});
+    AddSharedExpert({}, workspace,
+                    {.out = view(out, h), .x = view(x, h), .config = &config, .weights = &weights});
+    EXPECT_EQ(out, layer.Run(weights, x));
+  }
+}
+
 // Experts move between ranks as bytes: here two change places.
 TEST(ExpertMemory, WhoseBytesChangePlacesIsComputedThere) {
   for (const MoeConfig& config : {kQwen, kGptOss, kV4}) {
@@ -273,22 +273,6 @@ TEST(ExpertMemory, ExpertsOfOtherTypesAreOfAnotherLayout) {
   const MoeWeights a = one.Pack(0, 2), b = other.Pack(0, 2);
   EXPECT_TRUE(SameLayout(a.experts, 0, a.experts, 1));
   EXPECT_FALSE(SameLayout(a.experts, 0, b.experts, 0));
-}
-
-               {.out = view(results, h),
-                .x = view(pairs, h),
-                .chosen = chosen.data(),
-                .weights = routing.data(),
-                .config = &one,
-                .experts = &weights.experts});
-    CombineExperts({}, {.out = view(out, h),
-                        .rows = view(results, h),
-                        .chosen = chosen.data(),
-                        .top_k = static_cast<int32_t>(k)});
-    AddSharedExpert({}, workspace,
-                    {.out = view(out, h), .x = view(x, h), .config = &config, .weights = &weights});
-    EXPECT_EQ(out, layer.Run(weights, x));
-  }
 }
 
 TEST(RunExperts, SkipsExpertsOfOtherRanks) {
