@@ -9,7 +9,6 @@
 #include "base/status.h"
 #include "models/model.h"
 #include "models/registry.h"
-#include "weights/checkpoint.h"
 
 namespace hayate::exec {
 
