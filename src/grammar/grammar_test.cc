@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <optional>
+
 #include "grammar/compiled_grammar.h"
+#include "grammar/forced_token.h"
 #include "grammar/matcher.h"
 #include "text/testing/small_tokenizers.h"
 
@@ -110,12 +114,39 @@ TEST(Matcher, ABudgetHoldsAcrossRollbacks) {
   }
 }
 
-TEST(Matcher, KnowsTheTextThatMustFollow) {
+std::optional<int32_t> NextForced(Matcher& matcher) {
+  std::vector<uint32_t> mask(matcher.grammar().vocabulary().mask_words());
+  matcher.FillMask(mask);
+  return ForcedToken(matcher.grammar().vocabulary(), mask);
+}
+
+TEST(ForcedToken, IsTheLongestSpellingOfTheTextThatMustFollow) {
   Matcher matcher(Compile(GrammarKind::kRegex, "a(then|them)").value());
-  EXPECT_EQ(matcher.ForcedText(), "athe");
+  EXPECT_EQ(NextForced(matcher), 'a');
   EXPECT_TRUE(matcher.Accept('a'));
-  EXPECT_TRUE(matcher.Accept(kThe));
-  EXPECT_EQ(matcher.ForcedText(), "");
+  EXPECT_EQ(NextForced(matcher), kThe);  // "t" and "th" are beginnings of it
+  EXPECT_TRUE(matcher.Accept('t'));
+  EXPECT_EQ(NextForced(matcher), 'h');
+  EXPECT_TRUE(matcher.Accept('h'));
+  EXPECT_TRUE(matcher.Accept('e'));
+  EXPECT_EQ(NextForced(matcher), std::nullopt);  // "n" or "m"
+}
+
+TEST(ForcedToken, IsNoneWhereTheTextMayEnd) {
+  Matcher matcher(Compile(GrammarKind::kRegex, "a(b|)").value());
+  EXPECT_EQ(NextForced(matcher), 'a');
+  EXPECT_TRUE(matcher.Accept('a'));
+  EXPECT_EQ(NextForced(matcher), std::nullopt);
+  EXPECT_TRUE(matcher.Accept('b'));
+  EXPECT_EQ(NextForced(matcher), std::nullopt);
+}
+
+TEST(ForcedToken, IsNoneOfAMaskThatAllowsNothingOrEverything) {
+  const auto vocabulary = Bytes();
+  std::vector<uint32_t> mask(vocabulary->mask_words());
+  EXPECT_EQ(ForcedToken(*vocabulary, mask), std::nullopt);
+  std::ranges::fill(mask, ~uint32_t{0});
+  EXPECT_EQ(ForcedToken(*vocabulary, mask), std::nullopt);
 }
 
 TEST(Matcher, NeverAllowsControlTokensNorIdsWithoutText) {
@@ -172,6 +203,51 @@ TEST(JsonSchema, EnforcesWhatItSays) {
   EXPECT_TRUE(accepts(R"({"type":"integer","maximum":1e30})", "12"));
   EXPECT_TRUE(accepts(R"({"type":"integer","maximum":9223372036854775807})", "-5"));
   EXPECT_FALSE(accepts(R"({"type":"integer","minimum":1.5,"maximum":2.5})", "1"));
+}
+
+TEST(JsonSchema, BoundsTheLengthOfStringsInCharacters) {
+  const auto accepts = [](const std::string& schema, const std::string& text) {
+    return Accepts(GrammarKind::kJsonSchema, schema, text);
+  };
+  // Short ones and long ones are compiled differently.
+  for (const size_t most : {5, 128, 129, 700}) {
+    const std::string schema =
+        R"({"type":"string","minLength":2,"maxLength":)" + std::to_string(most) + "}";
+    EXPECT_FALSE(accepts(schema, "\"a\"")) << most;
+    EXPECT_TRUE(accepts(schema, "\"a\xC3\xA9\""));
+    EXPECT_TRUE(accepts(schema, '"' + std::string(most, 'x') + '"'));
+    EXPECT_TRUE(accepts(schema, "\"\xF0\x9F\xAB\xA0" + std::string(most - 1, ' ') + '"'));
+    EXPECT_FALSE(accepts(schema, '"' + std::string(most + 1, 'x') + '"'));
+    // Not JSON.
+    for (const char* text : {"a\tb", "a\nb",
+                             "a\x01"
+                             "b",
+                             "a\"b", "a\\"}) {
+      EXPECT_FALSE(accepts(schema, '"' + std::string(text) + '"')) << most << text;
+    }
+  }
+  EXPECT_FALSE(accepts(R"({"type":"string","minLength":3})", "\"ab\""));
+  EXPECT_TRUE(accepts(R"({"type":"string","minLength":3})", '"' + std::string(1000, 'a') + '"'));
+  EXPECT_FALSE(accepts(R"({"type":"string","minLength":3})", "\"abc\t\""));
+  EXPECT_TRUE(accepts(R"({"type":["string","null"],"maxLength":1})", "null"));
+  EXPECT_TRUE(accepts(R"({"type":"string","maxLength":0})", "\"\""));
+  EXPECT_FALSE(accepts(R"({"type":"string","maxLength":0})", "\"a\""));
+  EXPECT_THAT(SchemaRefusal(R"({"type":"string","minLength":4,"maxLength":3})"),
+              HasSubstr("minLength 4"));
+}
+
+TEST(Compiling, RefusesExpressionsThatRepeatAPartTooOften) {
+  EXPECT_THAT(Refusal(GrammarKind::kRegex, "[a-z]{10,3000}"), HasSubstr("3000 times"));
+  EXPECT_THAT(Refusal(GrammarKind::kRegex, "(a{2}){129}"), HasSubstr("129 times"));
+  EXPECT_THAT(Refusal(GrammarKind::kRegex, "a{129,}"), HasSubstr("at most 128"));
+  EXPECT_THAT(SchemaRefusal(R"({"type":"array","items":{"type":"string","pattern":"^.{0,200}$"}})"),
+              HasSubstr("/items/pattern"));
+  EXPECT_THAT(SchemaRefusal(R"({"type":"object","patternProperties":{"^a{200}$":{}}})"),
+              HasSubstr("/patternProperties"));
+  EXPECT_TRUE(Accepts(GrammarKind::kRegex, "a{3,128}", "aaa"));
+  EXPECT_TRUE(Accepts(GrammarKind::kRegex, "a{3,}b", "aaaab"));
+  EXPECT_TRUE(Accepts(GrammarKind::kRegex, "\\{999\\}", "{999}"));
+  EXPECT_TRUE(Accepts(GrammarKind::kEbnf, "root ::= [a-z]{2,300}", std::string(300, 'q')));
 }
 
 TEST(JsonSchema, FollowsReferences) {

@@ -6,18 +6,13 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "grammar/compiled_grammar.h"
+#include "grammar/mask_cache.h"
+#include "grammar/mask_kind.h"
 
 namespace hayate::grammar {
-
-// What a mask says. A mask that allows everything need not be applied.
-enum class MaskKind : uint8_t {
-  kAll,       // every token is allowed; the bits are all set
-  kSome,      // the bits say which
-  kOnlyStop,  // the text is complete and nothing but a stop token can follow
-  kNone,      // no token can continue the text: the vocabulary cannot spell what the grammar wants
-};
 
 class Matcher {
  public:
@@ -34,11 +29,11 @@ class Matcher {
   // Writes the allowed tokens, one bit each; `bits` has vocabulary().mask_words() words, bits past
   // the vocabulary are clear. Call only before the match has ended.
   MaskKind FillMask(std::span<uint32_t> bits);
+  // The same from a cache, filled along the way. One cache for all calls of a matcher.
+  MaskKind FillMask(std::span<uint32_t> bits, MaskCache& cache);
   // Takes back the last `steps` accepted tokens. No more than were accepted.
   void Rollback(int32_t steps);
 
-  // The text that must come next whatever the model prefers; often empty.
-  std::string ForcedText();
   // What was accepted is a whole text of the grammar.
   bool complete() const;
   // A stop token was accepted.
@@ -49,6 +44,10 @@ class Matcher {
  private:
   struct Impl;
   MaskKind FillMaskUnguarded(std::span<uint32_t> bits);
+  // Keeps the place beside the matcher, which has taken the text.
+  void Follow(std::string_view text);
+  // The key of the place, empty where there is none. Kept by the matcher.
+  std::span<const int32_t> Key(MaskCache& cache);
 
   std::shared_ptr<const CompiledGrammar> grammar_;
   std::unique_ptr<Impl> impl_;

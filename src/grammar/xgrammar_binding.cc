@@ -1,4 +1,5 @@
-// The one file that sees xgrammar: its objects behind ours, its exceptions turned into Status.
+// xgrammar's objects behind ours, its exceptions turned into Status. No other file but
+// detail/parse_place.cc sees the library.
 
 #include <xgrammar/xgrammar.h>
 
@@ -14,9 +15,12 @@
 #include "base/log.h"
 #include "grammar/compiled_grammar.h"
 #include "grammar/detail/nesting.h"
+#include "grammar/detail/parse_place.h"
+#include "grammar/detail/repeat_counts.h"
 #include "grammar/detail/schema_check.h"
 #include "grammar/detail/structural_tag_check.h"
 #include "grammar/matcher.h"
+#include "grammar/token_bytes.h"
 
 namespace {
 
@@ -57,6 +61,9 @@ struct Matcher::Impl {
   // A budget ends its part by the mask that is written where it runs out. A rollback forgets it.
   bool mask_forgotten = false;
   std::vector<uint32_t> scratch = {};
+  std::unique_ptr<detail::ParsePlace> place = nullptr;  // null: masks are not cached
+  std::vector<int32_t> key = {};
+  int32_t grammar_id = 0;  // in the cache; 0: not yet asked for
 };
 
 namespace {
@@ -116,8 +123,17 @@ xgrammar::Grammar ParseStructuralTag(const std::string& text, const xgrammar::To
 
 xgrammar::Grammar ParseSchema(const std::string& schema) {
   // Undeclared properties are left out unless the schema asks for them, as OpenAI's strict mode.
-  return xgrammar::Grammar::FromJSONSchema(schema, /*any_whitespace=*/true, std::nullopt,
-                                           std::nullopt, /*strict_mode=*/true, kMaxJsonWhitespace);
+  auto grammar =
+      xgrammar::Grammar::FromJSONSchema(schema, /*any_whitespace=*/true, std::nullopt, std::nullopt,
+                                        /*strict_mode=*/true, kMaxJsonWhitespace);
+  // The characters of a string with a bound on its length: JSON wants none below a blank.
+  const std::string lax = R"([^\"\\\r\n])";
+  const std::string strict = R"([^\0-\x1f\"\\])";
+  std::string rules = grammar.ToString();
+  size_t at = rules.find(lax);
+  if (at == std::string::npos) return grammar;
+  for (; at != std::string::npos; at = rules.find(lax, at)) rules.replace(at, lax.size(), strict);
+  return xgrammar::Grammar::FromEBNF(rules);
 }
 
 DLTensor MaskTensor(std::span<uint32_t> bits, int64_t* shape) {
@@ -159,6 +175,12 @@ int32_t Vocabulary::size() const { return impl_->info.GetVocabSize(); }
 
 std::span<const int32_t> Vocabulary::stop_ids() const { return impl_->info.GetStopTokenIds(); }
 
+std::string_view TokenBytes(const Vocabulary& vocabulary, int32_t id) {
+  const std::vector<std::string>& tokens = vocabulary.impl().info.GetDecodedVocab();
+  const auto index = static_cast<size_t>(id);
+  return index < tokens.size() ? std::string_view(tokens[index]) : std::string_view();
+}
+
 CompiledGrammar::CompiledGrammar(std::shared_ptr<const Vocabulary> vocabulary,
                                  std::unique_ptr<const Impl> impl)
     : vocabulary_(std::move(vocabulary)), impl_(std::move(impl)) {}
@@ -177,6 +199,12 @@ Result<std::shared_ptr<const CompiledGrammar>> CompiledGrammar::Compile(
     ASSIGN_OR_RETURN(text, detail::CheckStructuralTag(text, source.field));
   } else {
     RETURN_IF_ERROR(detail::CheckNesting(text, source.field));
+  }
+  const int64_t repeats = source.kind == GrammarKind::kRegex ? detail::LargestRepeat(text) : 0;
+  if (repeats > detail::kMaxRepeats) {
+    return InvalidField(source.field,
+                        "repeats a part {} times; at most {} are supported, or any number (*, +)",
+                        repeats, detail::kMaxRepeats);
   }
   const xgrammar::TokenizerInfo& info = vocabulary->impl().info;
   auto compiled = Guarded(source.field, [&] {
@@ -216,7 +244,12 @@ size_t CompiledGrammar::memory_bytes() const { return impl_->grammar.MemorySizeB
 
 Matcher::Matcher(std::shared_ptr<const CompiledGrammar> grammar)
     : grammar_(std::move(grammar)),
-      impl_(std::make_unique<Impl>(Impl{xgrammar::GrammarMatcher(grammar_->impl().grammar)})) {}
+      impl_(std::make_unique<Impl>(Impl{xgrammar::GrammarMatcher(grammar_->impl().grammar)})) {
+  GuardedOr(false, [&] {
+    impl_->place = detail::ParsePlace::Create(grammar_->impl().grammar);
+    return true;
+  });
+}
 Matcher::~Matcher() = default;
 Matcher::Matcher(Matcher&&) noexcept = default;
 Matcher& Matcher::operator=(Matcher&&) noexcept = default;
@@ -227,12 +260,27 @@ bool Matcher::Accept(int32_t token) {
     impl_->scratch.resize(grammar_->vocabulary().mask_words());
     FillMask(impl_->scratch);
   }
-  return GuardedOr(false, [&] { return impl_->matcher.AcceptToken(token); });
+  return GuardedOr(false, [&] {
+    if (!impl_->matcher.AcceptToken(token)) return false;
+    // A stop token, which ends the match, adds no text.
+    Follow(ended() ? std::string_view() : TokenBytes(grammar_->vocabulary(), token));
+    return true;
+  });
 }
 
 bool Matcher::AcceptText(const std::string& text) {
   if (ended()) return false;
-  return GuardedOr(false, [&] { return impl_->matcher.AcceptString(text); });
+  return GuardedOr(false, [&] {
+    if (!impl_->matcher.AcceptString(text)) return false;
+    Follow(text);
+    return true;
+  });
+}
+
+void Matcher::Follow(std::string_view text) {
+  if (impl_->place == nullptr || impl_->place->Advance(text)) return;
+  LOG_ERROR("grammar matcher: two parsers disagree about '{}'", text);
+  impl_->place.reset();
 }
 
 MaskKind Matcher::FillMask(std::span<uint32_t> bits) {
@@ -240,17 +288,37 @@ MaskKind Matcher::FillMask(std::span<uint32_t> bits) {
   return GuardedOr(MaskKind::kNone, [&] { return FillMaskUnguarded(bits); });
 }
 
+std::span<const int32_t> Matcher::Key(MaskCache& cache) {
+  if (impl_->place == nullptr) return {};
+  if (impl_->grammar_id == 0) impl_->grammar_id = cache.IdOf(grammar_);
+  const bool written = GuardedOr(false, [&] { return impl_->place->WriteKey(impl_->key); });
+  if (!written) return {};
+  impl_->key.push_back(impl_->grammar_id);
+  return impl_->key;
+}
+
+MaskKind Matcher::FillMask(std::span<uint32_t> bits, MaskCache& cache) {
+  const std::span<const int32_t> key = Key(cache);
+  if (key.empty()) return FillMask(bits);
+  if (const MaskCache::Mask* mask = cache.Find(key)) {
+    std::ranges::copy(mask->bits, bits.begin());
+    return mask->kind;
+  }
+  const MaskKind kind = FillMask(bits);
+  cache.Put(key, kind, bits);
+  return kind;
+}
+
 MaskKind Matcher::FillMaskUnguarded(std::span<uint32_t> bits) {
   impl_->mask_forgotten = false;
   int64_t shape = 0;
   DLTensor tensor = MaskTensor(bits, &shape);
   const bool restricts = impl_->matcher.FillNextTokenBitmask(&tensor);
-  if (!restricts) {
-    std::fill(bits.begin(), bits.end(), ~uint32_t{0});
-    const int32_t tail = grammar_->vocabulary().size() % 32;
-    if (tail != 0) bits.back() &= (uint32_t{1} << tail) - 1;
-    return MaskKind::kAll;
-  }
+  if (!restricts) std::fill(bits.begin(), bits.end(), ~uint32_t{0});
+  // The library leaves anything there.
+  const int32_t tail = grammar_->vocabulary().size() % 32;
+  if (tail != 0) bits.back() &= (uint32_t{1} << tail) - 1;
+  if (!restricts) return MaskKind::kAll;
   if (!complete()) {
     const bool any = std::any_of(bits.begin(), bits.end(), [](uint32_t word) { return word != 0; });
     return any ? MaskKind::kSome : MaskKind::kNone;
@@ -266,13 +334,9 @@ void Matcher::Rollback(int32_t steps) {
   impl_->mask_forgotten = grammar_->impl().has_budgets;
   GuardedOr(false, [&] {
     impl_->matcher.Rollback(steps);
+    if (impl_->place != nullptr) impl_->place->Rollback(steps);
     return true;
   });
-}
-
-std::string Matcher::ForcedText() {
-  if (ended()) return {};
-  return GuardedOr(std::string(), [&] { return impl_->matcher.FindJumpForwardString(); });
 }
 
 bool Matcher::complete() const { return impl_->matcher.IsCompleted(); }

@@ -11,7 +11,9 @@
 #include "grammar/detail/integer_bounds.h"
 #include "grammar/detail/json_pointer.h"
 #include "grammar/detail/nesting.h"
+#include "grammar/detail/repeat_counts.h"
 #include "grammar/detail/schema_keywords.h"
+#include "grammar/detail/string_lengths.h"
 
 namespace hayate::grammar::detail {
 namespace {
@@ -196,14 +198,30 @@ class SchemaRewriter {
       if (bounds->low) json.Field("minimum", *bounds->low);
       if (bounds->high) json.Field("maximum", *bounds->high);
     }
+    if (types.string) RETURN_IF_ERROR(CheckPattern(members["pattern"], at + "/pattern"));
+    const auto lengths = types.string ? PatternOfLengths(members) : std::nullopt;
+    if (lengths) json.Field("pattern", *lengths);
     for (const auto member : members) {
-      if (!IsCopied(member.key, types)) continue;
+      const bool is_length = member.key == "minLength" || member.key == "maxLength";
+      if (!IsCopied(member.key, types) || (lengths && is_length)) continue;
       json.Key(member.key);
       json.Raw(std::string(simdjson::minify(member.value)));
     }
     if (types.array) RETURN_IF_ERROR(WriteItems(members, at, depth, json));
     if (types.object) RETURN_IF_ERROR(WriteProperties(members, at, depth, json));
     return OkStatus();
+  }
+
+  Status CheckPattern(simdjson::simdjson_result<element> pattern, const std::string& at) const {
+    std::string_view expression;
+    return pattern.get(expression) == simdjson::SUCCESS ? CheckRepeats(expression, at) : OkStatus();
+  }
+
+  Status CheckRepeats(std::string_view expression, const std::string& at) const {
+    const int64_t repeats = LargestRepeat(expression);
+    if (repeats <= kMaxRepeats) return OkStatus();
+    return Fail(at, "repeats a part {} times; at most {} are supported, or any number (*, +)",
+                repeats, kMaxRepeats);
   }
 
   Status WriteItems(object members, const std::string& at, int depth, JsonWriter& json) {
@@ -290,6 +308,7 @@ class SchemaRewriter {
       json.Key("patternProperties");
       json.BeginObject();
       for (const auto member : patterns) {
+        RETURN_IF_ERROR(CheckRepeats(member.key, at + "/patternProperties"));
         std::string text;
         RETURN_IF_ERROR(Write(member.value, at + "/patternProperties", depth + 1, text));
         json.Key(member.key);
@@ -299,6 +318,10 @@ class SchemaRewriter {
     }
     element names;
     if (members["propertyNames"].get(names) != simdjson::SUCCESS) return OkStatus();
+    object named;
+    if (names.get(named) == simdjson::SUCCESS) {
+      RETURN_IF_ERROR(CheckPattern(named["pattern"], at + "/propertyNames/pattern"));
+    }
     json.Key("propertyNames");
     json.Raw(std::string(simdjson::minify(names)));
     return OkStatus();
