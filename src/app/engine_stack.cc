@@ -22,6 +22,7 @@ constexpr size_t kOutboxEvents = 65536;
 constexpr uint64_t kDummySeed = 1;
 // Of the CUDA products' widest tiles (ops/matmul/sm90).
 constexpr int32_t kCudaTileTokens = 128;
+constexpr int32_t kForcedCostTokens = 16;  // of the largest step measured for forced drafts
 constexpr size_t kMaxExpertPlanBytes = size_t{64} << 20;
 
 Result<DType> ParseKvDtype(const std::string& name) {
@@ -211,12 +212,16 @@ Status EngineStack::MakeDrafting(const Options& options, const sched::SchedulerO
   const ModelOptions& model = options.model;
   ASSIGN_OR_RETURN(const Speculation speculation,
                    ResolveSpeculation(model.speculation, model.device, model.max_running_requests));
+  // Forced text is short and sure: a rough curve will do, and a quick start.
+  const int32_t measured_tokens = speculation.source == engine::DraftSource::kGrammar
+                                      ? std::min(kForcedCostTokens, scheduler.max_step_tokens())
+                                      : scheduler.max_step_tokens();
   ASSIGN_OR_RETURN(spec::StepCost cost,
                    spec::MeasureStepCost(*executor_, clock_,
                                          {.vocab_size = executor_->facts().vocab_size,
                                           .max_drafts = scheduler.max_drafts,
                                           .max_rows = scheduler.max_running,
-                                          .max_step_tokens = scheduler.max_step_tokens(),
+                                          .max_step_tokens = measured_tokens,
                                           .layout = &executor_->cache_layout(),
                                           .pool_pages = executor_->pool_pages()}));
   std::string points;

@@ -188,8 +188,10 @@ void AddSpeculationFlags(CLI::App& command, SpeculationFlags& o) {
   const char* group = "Speculative decoding";
   command
       .add_option("--speculative-algorithm", o.algorithm,
-                  "where drafts come from: NGRAM (the request's own text), STANDALONE (a small "
-                  "model), NEXTN or EAGLE (the model's MTP layers), DSPARK")
+                  "where drafts come from: GRAMMAR (requests under a grammar: text that it "
+                  "forces, and the request's own text; the default on a CPU), NGRAM (the same for "
+                  "every request), STANDALONE (a small model), "
+                  "NEXTN or EAGLE (the model's MTP layers), DSPARK; NONE")
       ->group(group);
   command
       .add_option("--speculative-num-draft-tokens", o.num_draft_tokens,

@@ -10,27 +10,38 @@ namespace {
 // Drafts of one step, over all rows: each costs a row of logits.
 constexpr int32_t kMaxStepDrafts = 512;
 constexpr int32_t kMaxDrafts = 64;
+// The same where grammars alone draft: few rows of a step are at a place that is forced.
+constexpr int32_t kMaxForcedStepDrafts = 64;
 
 struct Algorithm {
   const char* name;
+  engine::DraftSource source;
   models::DraftKind draft_model;
   int32_t default_drafts;
 };
 constexpr Algorithm kAlgorithms[] = {
-    {"NGRAM", models::DraftKind::kNone, 11},   {"STANDALONE", models::DraftKind::kStandalone, 3},
-    {"NEXTN", models::DraftKind::kNextN, 1},   {"EAGLE", models::DraftKind::kNextN, 1},
-    {"DSPARK", models::DraftKind::kDspark, 5},
+    {"GRAMMAR", engine::DraftSource::kGrammar, models::DraftKind::kNone, 11},
+    {"NGRAM", engine::DraftSource::kNgram, models::DraftKind::kNone, 11},
+    {"STANDALONE", engine::DraftSource::kModel, models::DraftKind::kStandalone, 3},
+    {"NEXTN", engine::DraftSource::kModel, models::DraftKind::kNextN, 1},
+    {"EAGLE", engine::DraftSource::kModel, models::DraftKind::kNextN, 1},
+    {"DSPARK", engine::DraftSource::kModel, models::DraftKind::kDspark, 5},
 };
 
-Result<Algorithm> FindAlgorithm(std::string name) {
+std::string InCapitals(std::string name) {
   std::ranges::transform(name, name.begin(), [](char c) {
     return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
   });
+  return name;
+}
+
+Result<Algorithm> FindAlgorithm(const std::string& name) {
   for (const Algorithm& algorithm : kAlgorithms) {
     if (name == algorithm.name) return algorithm;
   }
   return Error(ErrorCode::kInvalidArgument,
-               "--speculative-algorithm '{}' is unknown; use NGRAM, STANDALONE, NEXTN or DSPARK",
+               "--speculative-algorithm '{}' is unknown; use NONE, GRAMMAR, NGRAM, STANDALONE, "
+               "NEXTN or DSPARK",
                name);
 }
 
@@ -66,14 +77,17 @@ Result<int32_t> NumDrafts(const SpeculationFlags& flags, int32_t fallback) {
 Result<Speculation> ResolveSpeculation(const SpeculationFlags& flags, const std::string& device,
                                        int32_t max_running) {
   Speculation result;
-  if (flags.algorithm.empty()) {
+  std::string name = InCapitals(flags.algorithm);
+  if (name.empty() || name == "NONE") {
     RETURN_IF_ERROR(CheckUnused(flags));
-    return result;
+    if (!name.empty() || device != "cpu") return result;
+    name = "GRAMMAR";
   }
-  ASSIGN_OR_RETURN(const Algorithm algorithm, FindAlgorithm(flags.algorithm));
+  ASSIGN_OR_RETURN(const Algorithm algorithm, FindAlgorithm(name));
   if (device != "cpu" && algorithm.draft_model != models::DraftKind::kNone) {
     return Error(ErrorCode::kUnsupported,
-                 "--speculative-algorithm {} is for --device cpu; on a GPU NGRAM is there",
+                 "--speculative-algorithm {} is for --device cpu; on a GPU GRAMMAR and NGRAM are "
+                 "there",
                  algorithm.name);
   }
   const bool own_model = algorithm.draft_model == models::DraftKind::kStandalone;
@@ -90,10 +104,11 @@ Result<Speculation> ResolveSpeculation(const SpeculationFlags& flags, const std:
                  flags.forced_acceptance, result.max_drafts, result.max_drafts + 1);
   }
   result.draft_model = algorithm.draft_model;
-  result.source = algorithm.draft_model == models::DraftKind::kNone ? engine::DraftSource::kNgram
-                                                                    : engine::DraftSource::kModel;
+  result.source = algorithm.source;
+  const int32_t most =
+      algorithm.source == engine::DraftSource::kGrammar ? kMaxForcedStepDrafts : kMaxStepDrafts;
   result.max_step_drafts = std::clamp(max_running * result.max_drafts, result.max_drafts,
-                                      std::max(kMaxStepDrafts, result.max_drafts));
+                                      std::max(most, result.max_drafts));
   return result;
 }
 

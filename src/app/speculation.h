@@ -11,7 +11,8 @@
 namespace hayate::app {
 
 struct SpeculationFlags {
-  std::string algorithm;         // empty: none. NGRAM, STANDALONE, NEXTN (EAGLE), DSPARK
+  // NONE, GRAMMAR, NGRAM, STANDALONE, NEXTN (EAGLE), DSPARK; empty: GRAMMAR on a CPU, else NONE.
+  std::string algorithm;
   std::string draft_model_path;  // STANDALONE
   int32_t num_steps = 0;         // drafts of a row; 0: num_draft_tokens − 1
   int32_t num_draft_tokens = 0;  // tokens of a row that verifies, drafts + 1; 0: the algorithm's

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -24,17 +25,17 @@ Drafting::Drafting(const DraftingOptions& options, spec::StepCost cost, Speculat
   CHECK_GE(options.max_step_drafts, options.max_drafts);
 }
 
-void Drafting::Update(const sched::Scheduler& scheduler) {
+void Drafting::Update(const sched::Scheduler& scheduler, GrammarStates& grammars) {
   fill_budget_ = kMaxFill;
   step_ = StepOf(scheduler);
   for (const sched::Sequence* sequence : scheduler.running()) {
+    if (!Follows(*sequence)) continue;
     State& state = states_[sequence->request.id];
-    if (options_.source == DraftSource::kNgram) {
-      UpdateIndex(*sequence, state);
-      state.keen = WorthWaiting(state);
-    } else {
-      state.keen = plans_without_drafts_ % kRetryEvery == 0;
-    }
+    if (options_.source != DraftSource::kModel) UpdateIndex(*sequence, state);
+    state.keen = WorthWaiting(state);
+    const auto grammar = grammars.find(sequence->request.id);
+    if (state.keen || grammar == grammars.end()) continue;
+    state.keen = ForcedWorthWaiting(state, grammar->second);
   }
 }
 
@@ -57,6 +58,7 @@ void Drafting::UpdateIndex(const sched::Sequence& sequence, State& state) {
 
 // The token in flight is likely to be the one guessed, and drafts behind it would pay.
 bool Drafting::WorthWaiting(const State& state) const {
+  if (options_.source == DraftSource::kModel) return plans_without_drafts_ % kRetryEvery == 0;
   if (options_.forced_accept_length > 0) return true;
   const int32_t match = state.index.match_length();
   if (!state.index.has_match() || state.by_match.Rate(match) < kLikely) return false;
@@ -71,6 +73,21 @@ bool Drafting::WorthWaiting(const State& state) const {
   return false;
 }
 
+// The first forced token is the one in flight.
+bool Drafting::ForcedWorthWaiting(const State& state, GrammarState& grammar) const {
+  const auto forced =
+      static_cast<int32_t>(grammar.Forced(static_cast<size_t>(options_.max_drafts) + 1).size());
+  const double plain = step_.num_rows / cost_.Ns(step_.num_tokens);
+  double tokens = step_.num_rows;
+  float chance = state.spelling.Rate();
+  for (int32_t i = 1; i < forced && chance >= kLikely; ++i) {
+    chance *= state.spelling.Rate();
+    tokens += static_cast<double>(chance);
+    if (tokens / cost_.Ns(step_.num_tokens + i) > plain) return true;
+  }
+  return false;
+}
+
 bool Drafting::ShouldWait(const sched::Scheduler& scheduler) const {
   return std::ranges::any_of(scheduler.running(), [this](const sched::Sequence* sequence) {
     if (sequence->late == 0) return false;
@@ -79,10 +96,18 @@ bool Drafting::ShouldWait(const sched::Scheduler& scheduler) const {
   });
 }
 
+bool Drafting::Follows(const sched::Sequence& sequence) const {
+  return options_.source != DraftSource::kGrammar || sequence.request.grammar != nullptr;
+}
+
 bool Drafting::CanDraft(const sched::Sequence& sequence) const {
   // The last token of an answer has none behind it.
-  return sequence.remaining_output() > 1 &&
+  return Follows(sequence) && sequence.remaining_output() > 1 &&
          (options_.counts_what_stands || !sequence.request.sampling.has_penalties());
+}
+
+int32_t Drafting::MaxDrafts(const sched::Sequence& sequence) const {
+  return std::min(options_.max_drafts, sequence.remaining_output() - 1);
 }
 
 spec::DraftLengths::Step Drafting::StepOf(const sched::Scheduler& scheduler) const {
@@ -107,6 +132,7 @@ void Drafting::Propose(sched::Scheduler& scheduler, GrammarStates& grammars) {
     Draft(*sequence, state);
     if (const auto it = grammars.find(sequence->request.id); it != grammars.end()) {
       sequence->drafts.resize(it->second.CountAllowed(sequence->drafts));
+      DraftForced(*sequence, state, it->second);
     }
     if (sequence->drafts.empty()) continue;
     drafted_.push_back(sequence);
@@ -123,10 +149,11 @@ void Drafting::Propose(sched::Scheduler& scheduler, GrammarStates& grammars) {
 }
 
 void Drafting::Draft(sched::Sequence& sequence, State& state) const {
-  const int32_t limit = std::min(options_.max_drafts, sequence.remaining_output() - 1);
+  const int32_t limit = MaxDrafts(sequence);
   float chance = 1.0f;
   state.survival.clear();
-  if (options_.source == DraftSource::kNgram) {
+  state.num_forced = 0;
+  if (options_.source != DraftSource::kModel) {
     const spec::NgramIndex& index = state.index;
     if (index.has_match() && index.size() == sequence.known()) {
       index.Guess(sequence.tokens, limit, sequence.drafts);
@@ -155,7 +182,24 @@ void Drafting::Force(sched::Sequence& sequence, State& state, size_t limit) cons
       static_cast<int32_t>(std::floor(state.owed + options_.forced_accept_length - 1.0));
 }
 
+void Drafting::DraftForced(sched::Sequence& sequence, State& state, GrammarState& grammar) const {
+  if (sequence.forced_accepts >= 0) return;
+  const std::span<const TokenId> forced = grammar.Forced(static_cast<size_t>(MaxDrafts(sequence)));
+  const std::span<const float> others = std::span(state.survival).first(sequence.drafts.size());
+  std::vector<float> survival;
+  float chance = 1.0f;
+  for (size_t i = 0; i < forced.size(); ++i) survival.push_back(chance *= state.spelling.Rate());
+  const auto expected = [](std::span<const float> chances) {
+    return std::accumulate(chances.begin(), chances.end(), 0.0f);
+  };
+  if (expected(survival) <= expected(others)) return;
+  sequence.drafts.assign(forced.begin(), forced.end());
+  state.survival = std::move(survival);
+  state.num_forced = static_cast<int32_t>(forced.size());
+}
+
 void Drafting::Committed(const sched::Sequence& sequence, const StepRow& row, RowResult& result) {
+  if (!Follows(sequence)) return;
   State& state = states_[sequence.request.id];
   state.proposed = std::move(result.drafts);
   state.confidences = std::move(result.draft_confidences);
@@ -168,6 +212,8 @@ void Drafting::Committed(const sched::Sequence& sequence, const StepRow& row, Ro
   metrics_.ObserveVerify(row.num_drafts, accepted);
   if (row.forced_accepts >= 0) {
     state.owed += options_.forced_accept_length - 1.0 - accepted;
+  } else if (state.num_forced > 0) {
+    state.spelling.Observe(row.num_drafts, accepted);
   } else {
     state.by_place.Observe(row.num_drafts, accepted);
   }

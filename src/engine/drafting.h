@@ -1,6 +1,7 @@
 #pragma once
 // Who guesses ahead: keeps for every sequence what its guesses come from and how good they were,
-// and gives the scheduler the drafts of the next plan. Owner: engine thread.
+// and gives the scheduler the drafts of the next plan. Text that a grammar forces is drafted
+// whatever the other guesses come from. Owner: engine thread.
 //
 // A draft follows the last known token, and the row that verifies it tells how many tokens came. So
 // a sequence with drafts takes part in every step only if the next plan waits for the last commit.
@@ -25,8 +26,9 @@
 namespace hayate::engine {
 
 enum class DraftSource : uint8_t {
-  kNgram,  // the sequence's own text
-  kModel,  // the worker's drafter; drafts come with the results
+  kNgram,    // the sequence's own text
+  kGrammar,  // the same for sequences under a grammar, nothing for the others
+  kModel,    // the worker's drafter; drafts come with the results
 };
 
 struct DraftingOptions {
@@ -50,7 +52,7 @@ class Drafting {
   Drafting(const DraftingOptions& options, spec::StepCost cost, SpeculationMetrics& metrics);
 
   // Before a plan: takes in what was committed. Then, when it will not wait, Propose.
-  void Update(const sched::Scheduler& scheduler);
+  void Update(const sched::Scheduler& scheduler, GrammarStates& grammars);
   // With steps in flight: whether the next plan should come after their commit.
   bool ShouldWait(const sched::Scheduler& scheduler) const;
   // Gives every sequence that can have drafts its own for the next plan. Drafts that a grammar
@@ -66,10 +68,12 @@ class Drafting {
     spec::NgramIndex index;
     spec::MatchAcceptance by_match;
     spec::PlaceAcceptance by_place;
+    spec::SpellingAcceptance spelling;
     std::vector<TokenId> proposed;   // the drafter's, behind the first proposed_at tokens
     std::vector<float> confidences;  // one per proposed; empty: none
     int32_t proposed_at = 0;
     std::vector<float> survival;  // of the drafts of the plan being made
+    int32_t num_forced = 0;       // of those drafts, by the grammar
     double owed = 0;              // forced acceptance: what rounding has left
     bool keen = false;            // worth waiting for
   };
@@ -77,8 +81,14 @@ class Drafting {
   // Fills sequence.drafts and state.survival with all there is.
   void Draft(sched::Sequence& sequence, State& state) const;
   void Force(sched::Sequence& sequence, State& state, size_t limit) const;
+  // Drafts what the grammar forces in place of what there is, where that promises more tokens.
+  void DraftForced(sched::Sequence& sequence, State& state, GrammarState& grammar) const;
   bool WorthWaiting(const State& state) const;
+  bool ForcedWorthWaiting(const State& state, GrammarState& grammar) const;
+  // Whether anything is kept of the sequence.
+  bool Follows(const sched::Sequence& sequence) const;
   bool CanDraft(const sched::Sequence& sequence) const;
+  int32_t MaxDrafts(const sched::Sequence& sequence) const;
   spec::DraftLengths::Step StepOf(const sched::Scheduler& scheduler) const;
 
   const DraftingOptions options_;

@@ -110,7 +110,7 @@ void Engine::Accept(Request request) {
   }
   if (request.grammar != nullptr) {
     parts_.metrics->structured_requests.Increment();
-    grammars_.emplace(request.id, GrammarState(request.grammar, *parts_.clock));
+    grammars_.emplace(request.id, GrammarState(request.grammar, *parts_.clock, mask_cache_));
   }
   parts_.scheduler->Add(std::move(request));
 }
@@ -146,7 +146,7 @@ bool Engine::PlanAndSubmit() {
 bool Engine::DraftForPlan() {
   Drafting* const drafting = parts_.drafting;
   if (drafting == nullptr) return true;
-  drafting->Update(*parts_.scheduler);
+  drafting->Update(*parts_.scheduler, grammars_);
   if (num_in_flight_ > 0 && drafting->ShouldWait(*parts_.scheduler)) return false;
   drafting->Propose(*parts_.scheduler, grammars_);
   return true;

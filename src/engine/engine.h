@@ -69,6 +69,9 @@ class Engine {
   bool failed() const { return failed_.load(std::memory_order_acquire); }
 
  private:
+  // 4,096 masks of 128K tokens.
+  static constexpr size_t kMaskCacheBytes = size_t{64} << 20;
+
   struct InFlightStep {
     StepPlan plan;
     std::vector<RequestId> owners;  // of the plan's rows
@@ -130,6 +133,7 @@ class Engine {
   int num_in_flight_ = 0;
   bool rested_ = true;  // the turn before found nothing to do
   int64_t device_end_ns_ = 0;
+  grammar::MaskCache mask_cache_{kMaskCacheBytes};
   // Of the sequences under a grammar, from their arrival to their end.
   GrammarStates grammars_;
   std::vector<std::vector<TokenEvent>> events_;  // per outbox, gathered during a turn

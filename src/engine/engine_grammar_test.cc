@@ -18,6 +18,7 @@ using testing::kVocab;
 using testing::MakeRequest;
 using testing::RandomPrompt;
 using testing::World;
+using testing::WorldOptions;
 
 // Tokens are the bytes below kVocab: "0", "1" and some punctuation can be read.
 std::shared_ptr<const grammar::CompiledGrammar> Regex(const std::string& regex) {
@@ -127,6 +128,45 @@ TEST(EngineGrammar, AnswersAreTheSameWhateverRunsBesideThem) {
   world.ExpectAtRest();
 }
 
+WorldOptions ForcedDrafts() {
+  WorldOptions options;
+  options.scheduler.max_drafts = 5;
+  options.scheduler.max_step_drafts = 20;
+  options.draft_source = DraftSource::kGrammar;
+  return options;
+}
+
+TEST(EngineGrammar, TextThatIsForcedComesManyTokensAStep) {
+  World world(ForcedDrafts());
+  Rng rng(7);
+  // 49 bytes, one of which is the model's choice; each is a token of its own.
+  Request request = UnderGrammar(rng, "(01-10/){4}[01](10-01/){4}", 100);
+  World plain({});
+  const RequestId alone = plain.Submit(request);
+  plain.Settle();
+  const RequestId id = world.Submit(request);
+  world.Settle();
+  EXPECT_EQ(world.Tokens(id), plain.Tokens(alone));
+  // Among bytes there is one spelling.
+  EXPECT_GT(world.Last(id).num_accepted_drafts, 35);
+  EXPECT_LE(world.Last(id).num_verifies, 10);
+  world.ExpectAtRest();
+}
+
+TEST(EngineGrammar, ForcedTextStopsAtTheLengthLimitAndOthersAreLeftAlone) {
+  for (int32_t limit = 1; limit < 12; ++limit) {
+    World world(ForcedDrafts());
+    Rng rng(8);
+    const RequestId id = world.Submit(UnderGrammar(rng, "(01-){4}", limit));
+    const RequestId free = world.Submit(MakeRequest(RandomPrompt(rng, 9), 30));
+    world.Settle();
+    EXPECT_EQ(world.Tokens(id).size(), static_cast<size_t>(limit));
+    EXPECT_EQ(world.Last(id).finish, FinishReason::kLength);
+    EXPECT_EQ(world.Last(free).num_drafts, 0);
+    world.ExpectAtRest();
+  }
+}
+
 TEST(EngineGrammar, DraftsChangeNoAnswer) {
   Rng rng(6);
   std::vector<Request> requests;
@@ -144,7 +184,8 @@ TEST(EngineGrammar, DraftsChangeNoAnswer) {
     world.Settle();
     alone.push_back(world.Tokens(id));
   }
-  for (const DraftSource source : {DraftSource::kNgram, DraftSource::kModel}) {
+  for (const DraftSource source :
+       {DraftSource::kNgram, DraftSource::kModel, DraftSource::kGrammar}) {
     World world({.total_tokens = 120,
                  .max_context = 100,
                  .scheduler = {.max_running = 8,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "grammar/forced_token.h"
 
 namespace hayate::engine {
 
@@ -12,6 +13,7 @@ Status GrammarState::Accept(TokenId token) {
                  token);
   }
   mask_filled_ = false;
+  forced_known_ = false;
   if (matcher_.ended()) {
     finished_ = true;
     return OkStatus();
@@ -23,6 +25,29 @@ std::span<const uint32_t> GrammarState::mask() {
   // Only the first mask is filled here: the compiler has seen that it allows something.
   if (!mask_filled_ && !FillMask().ok()) std::fill(mask_.begin(), mask_.end(), ~uint32_t{0});
   return mask_;
+}
+
+std::span<const TokenId> GrammarState::Forced(size_t limit) {
+  if (!forced_known_) {
+    forced_.clear();
+    // Each token costs a mask.
+    if (!finished_ && slow_masks_ == 0) FindForced(limit);
+    forced_known_ = true;
+  }
+  return std::span(forced_).first(std::min(forced_.size(), limit));
+}
+
+void GrammarState::FindForced(size_t limit) {
+  const grammar::Vocabulary& vocabulary = matcher_.grammar().vocabulary();
+  auto token = grammar::ForcedToken(vocabulary, mask());
+  if (!token) return;
+  next_mask_.resize(mask_.size());
+  while (token && forced_.size() < limit && matcher_.Accept(*token)) {
+    forced_.push_back(*token);
+    if (matcher_.FillMask(next_mask_, cache_) != grammar::MaskKind::kSome) break;
+    token = grammar::ForcedToken(vocabulary, next_mask_);
+  }
+  matcher_.Rollback(static_cast<int32_t>(forced_.size()));
 }
 
 size_t GrammarState::CountAllowed(std::span<const TokenId> drafts) {
@@ -45,7 +70,7 @@ void GrammarState::FillMasks(std::span<const TokenId> drafts, std::span<uint32_t
     const bool reachable = accepted == static_cast<int32_t>(i) && matcher_.Accept(drafts[i]);
     accepted += reachable ? 1 : 0;
     if (reachable && !matcher_.ended()) {
-      matcher_.FillMask(bits);
+      matcher_.FillMask(bits, cache_);
     } else {
       std::ranges::fill(bits, ~uint32_t{0});
     }
@@ -55,7 +80,7 @@ void GrammarState::FillMasks(std::span<const TokenId> drafts, std::span<uint32_t
 
 Status GrammarState::FillMask() {
   const int64_t begin_ns = clock_.NowNs();
-  const grammar::MaskKind kind = matcher_.FillMask(mask_);
+  const grammar::MaskKind kind = matcher_.FillMask(mask_, cache_);
   mask_filled_ = true;
   const bool slow = clock_.NowNs() - begin_ns > kSlowMaskNs;
   slow_masks_ = std::max(0, slow_masks_ + (slow ? 1 : -1));

@@ -21,10 +21,12 @@ class GrammarState {
   // So many slow masks beyond the quick ones end the sequence.
   static constexpr int32_t kMaxSlowMasks = 16;
 
-  // The clock outlives the state.
-  GrammarState(std::shared_ptr<const grammar::CompiledGrammar> grammar, const Clock& clock)
+  // The clock and the cache outlive the state.
+  GrammarState(std::shared_ptr<const grammar::CompiledGrammar> grammar, const Clock& clock,
+               grammar::MaskCache& cache)
       : matcher_(std::move(grammar)),
         clock_(clock),
+        cache_(cache),
         mask_(matcher_.grammar().vocabulary().mask_words()) {}
 
   // A committed token. An error when the grammar cannot go on with it.
@@ -33,6 +35,9 @@ class GrammarState {
   bool finished() const { return finished_; }
   // Allowed next tokens, [⌈V/32⌉]. Call only while not finished.
   std::span<const uint32_t> mask();
+  // Tokens for the text that must come next whatever the model prefers, at most `limit`; often
+  // none. The model may spell it with other tokens. Kept until the next Accept.
+  std::span<const TokenId> Forced(size_t limit);
   // How many of the drafts the grammar can go on with.
   size_t CountAllowed(std::span<const TokenId> drafts);
   // The masks of a row that verifies drafts, drafts.size() + 1 of them, each as mask() where the
@@ -41,10 +46,15 @@ class GrammarState {
 
  private:
   Status FillMask();
+  void FindForced(size_t limit);
 
   grammar::Matcher matcher_;
   const Clock& clock_;
+  grammar::MaskCache& cache_;
   std::vector<uint32_t> mask_;
+  std::vector<uint32_t> next_mask_;  // scratch of FindForced
+  std::vector<TokenId> forced_;
+  bool forced_known_ = false;
   bool mask_filled_ = false;
   bool finished_ = false;
   int32_t slow_masks_ = 0;

@@ -29,6 +29,22 @@ class MatchAcceptance {
   std::array<float, 7> rates_ = {0.3f, 0.25f, 0.35f, 0.5f, 0.6f, 0.7f, 0.8f};
 };
 
+// Of text that a grammar forces: the chance that the model spells on as drafted.
+class SpellingAcceptance {
+ public:
+  float Rate() const { return rate_; }
+  // Of num_drafts such drafts of a row the first num_accepted stood.
+  void Observe(int32_t num_drafts, int32_t num_accepted) {
+    for (int32_t i = 0; i < num_drafts && i <= num_accepted; ++i) {
+      rate_ += kStep * ((i < num_accepted ? 1.0f : 0.0f) - rate_);
+    }
+  }
+
+ private:
+  static constexpr float kStep = 0.125f;
+  float rate_ = 0.9f;
+};
+
 // By place in the row: the chance that draft i stands when those before it do.
 class PlaceAcceptance {
  public:
