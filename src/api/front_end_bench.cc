@@ -1,19 +1,25 @@
 // What the front end pays, in CPU time of the thread that pays it, with an engine that costs
 // nothing: tokens come ready.
-//   BM_TokenToBytes    detokenise, stop strings, parts, JSON, SSE, for each surface
-//   BM_TokenToSocket   the same for many streams of a server, writes to the sockets included
-//   BM_Request…        body to prompt of a conversation of about 1000 tokens, and its share of
-//                      tokenising
+//   BM_TokenToBytes: detokenise, stop strings, parts, JSON, SSE, for each surface.
+//   BM_TokenToSocket: the same for many streams of a server, writes to the sockets included.
+//   BM_SendFloor: those writes alone, bytes of one token to each of many sockets in a bare loop.
+//   BM_PacedStreams: requests over HTTP, then steps at a given rate, from the outbox to the
+//     sockets; what is ready when the thread gets to it leaves in one write.
+//   BM_Request…: body to prompt of a conversation of about 1000 tokens, and its tokenising.
 
 #include <arpa/inet.h>
 #include <benchmark/benchmark.h>
+#include <fmt/format.h>
 #include <netinet/in.h>
-#include <poll.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
 #include <future>
+#include <optional>
 #include <thread>
 
 #include "api/choice.h"
@@ -24,6 +30,7 @@
 #include "api/prepare.h"
 #include "api/responses_parse.h"
 #include "api/testing/byte_model.h"
+#include "api/testing/served_tokens.h"
 #include "http/server.h"
 #include "http/sse.h"
 
@@ -105,13 +112,18 @@ BENCHMARK(BM_TokenToBytes)
     ->Arg(static_cast<int>(Dialect::kResponses))
     ->Arg(static_cast<int>(Dialect::kMessages));
 
-int Connect(uint16_t port) {
+int ConnectTo(uint16_t port) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   CHECK_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  return fd;
+}
+
+int Connect(uint16_t port) {
+  const int fd = ConnectTo(port);
   constexpr std::string_view kRequest = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
   CHECK_EQ(write(fd, kRequest.data(), kRequest.size()), static_cast<ssize_t>(kRequest.size()));
   return fd;
@@ -122,6 +134,37 @@ double ThreadSeconds() {
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
+
+// Takes what has come out of all sockets once in a while, until they are closed: as a client on
+// another machine it is no thread that a write would have to wake.
+class Drain {
+ public:
+  explicit Drain(std::vector<int> sockets)
+      : sockets_(std::move(sockets)), thread_([this] { Run(); }) {}
+  ~Drain() {
+    thread_.join();
+    for (const int fd : sockets_) close(fd);
+  }
+
+ private:
+  void Run() {
+    std::vector<char> buffer(1 << 20);
+    std::vector<int> open = sockets_;
+    while (!open.empty()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      std::erase_if(open, [&](int fd) {
+        ssize_t got = 0;
+        do {
+          got = recv(fd, buffer.data(), buffer.size(), MSG_DONTWAIT);
+        } while (got > 0);
+        return got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+      });
+    }
+  }
+
+  const std::vector<int> sockets_;
+  std::thread thread_;
+};
 
 // Streams of one http thread; clients only drain.
 class Streams {
@@ -135,15 +178,12 @@ class Streams {
       answers_.push_back(std::make_unique<Answer>(Dialect::kChat, model_));
       if (writers_.size() == static_cast<size_t>(num_streams)) all.set_value();
     });
-    for (int i = 0; i < num_streams; ++i) sockets_.push_back(Connect(server_->port()));
+    std::vector<int> sockets;
+    for (int i = 0; i < num_streams; ++i) sockets.push_back(Connect(server_->port()));
     all.get_future().wait();
-    drain_ = std::thread([this] { Drain(); });
+    drain_.emplace(std::move(sockets));
   }
-  ~Streams() {
-    (void)server_->Shutdown(std::chrono::milliseconds(0));
-    drain_.join();
-    for (const int fd : sockets_) close(fd);
-  }
+  ~Streams() { (void)server_->Shutdown(std::chrono::milliseconds(0)); }
 
   // One step of an engine: a token for every stream. Returns seconds of the http thread.
   double Step() {
@@ -163,27 +203,12 @@ class Streams {
   }
 
  private:
-  void Drain() {
-    std::vector<pollfd> waits;
-    for (const int fd : sockets_) waits.push_back({fd, POLLIN, 0});
-    std::vector<char> buffer(1 << 16);
-    size_t open = sockets_.size();
-    while (open > 0 && poll(waits.data(), waits.size(), 10'000) > 0) {
-      for (pollfd& wait : waits) {
-        if (wait.revents == 0 || read(wait.fd, buffer.data(), buffer.size()) > 0) continue;
-        wait.fd = -1;
-        --open;
-      }
-    }
-  }
-
   ServedModel model_;
   std::unique_ptr<http::Server> server_;
   std::vector<http::ResponseWriter> writers_;     // owner: http thread
   std::vector<std::unique_ptr<Answer>> answers_;  // owner: http thread
   std::string out_;
-  std::vector<int> sockets_;
-  std::thread drain_;
+  std::optional<Drain> drain_;  // ends when the server has closed its sockets
 };
 
 // Arg: streams.
@@ -193,6 +218,99 @@ void BM_TokenToSocket(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * state.range(0));
 }
 BENCHMARK(BM_TokenToSocket)->UseManualTime()->Arg(1)->Arg(64)->Arg(256);
+
+// Arg: streams.
+void BM_SendFloor(benchmark::State& state) {
+  std::string event;
+  {
+    const ServedModel model = testing::ByteModel();
+    Answer(Dialect::kChat, model).Next(event);
+    event = fmt::format("{:x}\r\n{}\r\n", event.size(), event);
+  }
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  CHECK_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  CHECK_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  CHECK_EQ(listen(listener, 1024), 0);
+  std::vector<int> clients, served;
+  for (int64_t i = 0; i < state.range(0); ++i) {
+    clients.push_back(Connect(ntohs(address.sin_port)));
+    served.push_back(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK));
+    const int on = 1;
+    setsockopt(served.back(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  }
+  close(listener);
+  {
+    const Drain drain(clients);
+    for (auto _ : state) {
+      const double begin = ThreadSeconds();
+      for (const int fd : served) {
+        CHECK_GT(send(fd, event.data(), event.size(), MSG_NOSIGNAL), 0);
+      }
+      state.SetIterationTime(ThreadSeconds() - begin);
+    }
+    for (const int fd : served) close(fd);
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+BENCHMARK(BM_SendFloor)->UseManualTime()->Arg(1)->Arg(64)->Arg(256);
+
+// Asks the service for a streamed chat.
+int Ask(uint16_t port, std::string_view body) {
+  const int fd = ConnectTo(port);
+  const std::string request =
+      fmt::format("POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{}",
+                  body.size(), body);
+  CHECK_EQ(write(fd, request.data(), request.size()), static_cast<ssize_t>(request.size()));
+  return fd;
+}
+
+// Args: streams, steps a second. Items are events; the time is the http thread's.
+void BM_PacedStreams(benchmark::State& state) {
+  constexpr int kStepsTimed = 200;
+  const std::chrono::nanoseconds period(1'000'000'000 / state.range(1));
+  testing::ServedTokens served;
+  std::vector<int> sockets;
+  for (int64_t i = 0; i < state.range(0); ++i) {
+    sockets.push_back(Ask(served.port(), R"({"messages":[{"role":"user","content":"the"}],)"
+                                         R"("stream":true,"stop":["</answer>"]})"));
+  }
+  served.Await(sockets.size());
+  std::optional<Drain> drain(std::in_place, std::move(sockets));
+  const auto seconds_of_thread = [&] {
+    std::promise<double> seconds;
+    served.thread().TryPost([&] { seconds.set_value(ThreadSeconds()); });
+    return seconds.get_future().get();
+  };
+  double wall_s = 0;
+  for (auto _ : state) {
+    const double begin = seconds_of_thread();
+    const auto start = std::chrono::steady_clock::now();
+    for (int step = 0; step < kStepsTimed; ++step) {
+      while (std::chrono::steady_clock::now() < start + step * period) {
+      }
+      served.Step(testing::kThe);
+    }
+    // What was signalled before the first of these is written out before the second.
+    (void)seconds_of_thread();
+    state.SetIterationTime(seconds_of_thread() - begin);
+    wall_s += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+  const int64_t events = state.iterations() * kStepsTimed * state.range(0);
+  state.SetItemsProcessed(events);
+  state.counters["delivered_per_s"] = static_cast<double>(events) / wall_s;
+  served.Close();
+}
+BENCHMARK(BM_PacedStreams)
+    ->UseManualTime()
+    ->Args({64, 1000})
+    ->Args({64, 2000})
+    ->Args({64, 5000})
+    ->Args({64, 8000})
+    ->Args({256, 2000});
 
 // A conversation of about 1000 tokens of the byte model.
 std::string Conversation() {
