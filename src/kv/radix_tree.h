@@ -55,10 +55,11 @@ class RadixTree {
   int32_t MatchLength(std::string_view name_space, std::span<const TokenId> tokens) const;
 
   // Extends `at` by one page of tokens. pages[g] is the caller's page of group g, or kNoPage in
-  // groups of which nodes hold nothing and in window groups of which the handle pins nothing. Where the node holds no
-  // page, the tree takes the caller's; where it holds one already, pages[g] becomes that one and
-  // the caller keeps its own to give back. The handle pins what pages[g] then names. Returns false,
-  // with nothing changed, when no node is left (only layouts without base groups).
+  // groups of which nodes hold nothing and in window groups of which the handle pins nothing. Where
+  // the node holds no page, the tree takes the caller's; where it holds one already, pages[g]
+  // becomes that one and the caller keeps its own to give back. The handle pins what pages[g] then
+  // names. Returns false, with nothing changed, when no node is left (only layouts without base
+  // groups).
   [[nodiscard]] bool Append(PrefixHandle& at, std::span<const TokenId> page_tokens,
                             std::span<PageId> pages);
 
