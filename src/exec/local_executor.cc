@@ -320,7 +320,8 @@ models::LoadOptions LocalExecutor::LoadOptionsOf(const Rank& rank) const {
                            .max_context = options_.max_context,
                            .max_drafts = options_.max_drafts,
                            .window_reuse = options_.window_reuse,
-                           .draft = options_.draft};
+                           .draft = options_.draft,
+                           .draft_checkpoint = options_.draft_checkpoint};
   return load;
 }
 

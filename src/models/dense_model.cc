@@ -6,7 +6,9 @@
 
 #include "base/check.h"
 #include "models/detail/dense_cache.h"
+#include "models/detail/dense_target.h"
 #include "models/detail/dense_weights.h"
+#include "models/detail/eagle3_config.h"
 #include "models/detail/model_facts.h"
 #include "models/layers/activation.h"
 #include "models/layers/head_logits.h"
@@ -49,15 +51,17 @@ EachScaling ScalingsOf(const DenseWeights& weights) {
   return wanted;
 }
 
-class DenseModel final : public Model {
+class DenseModel final : public DenseTarget {
  public:
   DenseModel(ModelConfig config, ModelFacts facts, DenseCache cache, DenseWeights weights,
-             RopeTable rope, DType activations, ops::SumOrder sum_order)
+             RopeTable rope, std::vector<int32_t> feature_layers, DType activations,
+             ops::SumOrder sum_order)
       : config_(std::move(config)),
         facts_(std::move(facts)),
         cache_(std::move(cache)),
         weights_(std::move(weights)),
         rope_(std::move(rope)),
+        feature_layers_(std::move(feature_layers)),
         activations_(activations),
         sum_order_(sum_order),
         norm_fp8_(ScalingsOf(weights_)),
@@ -70,6 +74,10 @@ class DenseModel final : public Model {
   const ops::ExpertWeights* experts(int layer) const override {
     return Layer(layer).moe ? &Layer(layer).moe->experts : nullptr;
   }
+  int64_t feature_width() const override {
+    return static_cast<int64_t>(feature_layers_.size()) * config_.hidden_size;
+  }
+  const EmbeddingTable& embedding() const override { return weights_.embedding; }
   bool gives_hidden() const override { return true; }
   ops::AttentionPlanShape attention_shape(int group) const override {
     const AttentionShape& attention = weights_.attention;
@@ -123,9 +131,11 @@ class DenseModel final : public Model {
                                   .fp8 = first.fp8});
     const int last = config_.num_layers - 1;
     for (int layer = 0; layer < last; ++layer) {
+      KeepFeatures(batch, layer, rows);
       AttendLayer(batch, context, step, layer, rows);
       FinishLayer(batch, context, layer, rows);
     }
+    KeepFeatures(batch, last, rows);
     if (batch.num_logits == 0) {
       AppendKeysValues(context.stream, workspace, weights_.attention, Layer(last).attention, step,
                        RowsOf(batch, last), CacheOf(context, last),
@@ -201,6 +211,19 @@ class DenseModel final : public Model {
                                    .inv_freq = Floats(rope_.inv_freq),
                                    .attention_factor = rope_.attention_factor});
     return {batch.positions, cos_sin.as<float>()};
+  }
+
+  // What enters the layer, for a drafter that looks at it. On the CPU alone.
+  void KeepFeatures(const ForwardBatch& batch, int layer, const Rows& rows) const {
+    if (batch.features == nullptr) return;
+    const int64_t h = config_.hidden_size, width = feature_width();
+    for (size_t i = 0; i < feature_layers_.size(); ++i) {
+      if (feature_layers_[i] != layer) continue;
+      float* to = batch.features + static_cast<int64_t>(i) * h;
+      for (int64_t t = 0; t < batch.num_tokens; ++t) {
+        std::copy_n(rows.hidden.as<float>() + t * h, h, to + t * width);
+      }
+    }
   }
 
   void AttendLayer(const ForwardBatch& batch, const ForwardContext& context,
@@ -295,6 +318,7 @@ class DenseModel final : public Model {
   const DenseCache cache_;
   const DenseWeights weights_;
   const RopeTable rope_;
+  const std::vector<int32_t> feature_layers_;  // whose input a forward pass leaves, in this order
   const DType activations_;
   const ops::SumOrder sum_order_;
   const EachScaling norm_fp8_;
@@ -306,6 +330,15 @@ class DenseModel final : public Model {
 Result<std::unique_ptr<Model>> LoadDenseModel(const weights::Checkpoint& checkpoint,
                                               const ModelConfig& config,
                                               const LoadOptions& options) {
+  std::vector<int32_t> feature_layers;
+  if (options.draft == DraftKind::kEagle3) {
+    CHECK(options.draft_checkpoint != nullptr);
+    RETURN_IF_ERROR(RequireCpu(options, "a model with an EAGLE-3 head"));
+    Result<std::vector<int32_t>> layers =
+        ReadEagle3Layers(*options.draft_checkpoint, config.num_layers);
+    if (!layers.ok()) return layers.status().Under(options.draft_checkpoint->path().string());
+    feature_layers = std::move(layers).value();
+  }
   ASSIGN_OR_RETURN(const int32_t max_context, ContextOf(options, config.trained_context));
   ASSIGN_OR_RETURN(const ops::RopeFrequencies frequencies,
                    ops::ComputeRopeFrequencies(config.rope, max_context));
@@ -314,7 +347,8 @@ Result<std::unique_ptr<Model>> LoadDenseModel(const weights::Checkpoint& checkpo
   ASSIGN_OR_RETURN(DenseWeights weights, LoadDenseWeights(checkpoint, config, options));
   return std::unique_ptr<Model>(std::make_unique<DenseModel>(
       config, FactsOf(checkpoint, config, max_context), std::move(cache), std::move(weights),
-      std::move(rope), ActivationType(*options.device, options.precision), options.sum_order));
+      std::move(rope), std::move(feature_layers),
+      ActivationType(*options.device, options.precision), options.sum_order));
 }
 
 }  // namespace hayate::models

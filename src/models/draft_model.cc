@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "models/deepseek_draft.h"
 #include "models/detail/deepseek_v3_config.h"
+#include "models/eagle3_draft.h"
 #include "models/standalone_draft.h"
 
 namespace hayate::models {
@@ -29,6 +30,8 @@ Result<std::unique_ptr<DraftModel>> LoadKind(const weights::Checkpoint& checkpoi
       return LoadDeepseekDspark(checkpoint, options, target);
     case DraftKind::kStandalone:
       return LoadStandaloneDraft(checkpoint, options, target);
+    case DraftKind::kEagle3:
+      return LoadEagle3Draft(checkpoint, options, target);
     default:
       return Error(ErrorCode::kUnsupported, "no drafter of this kind");
   }

@@ -24,6 +24,7 @@ enum class DraftKind : uint8_t {
   kNextN,       // the MTP layers of the target's own checkpoint
   kDspark,      // the DSpark stages of the target's own checkpoint
   kStandalone,  // a model of its own with the target's vocabulary; wants no features
+  kEagle3,  // a layer with a checkpoint of its own; wants what enters some of the target's layers
 };
 
 // Sliding windows of a reused prefix, of models whose windows are small beside the rest.
@@ -59,6 +60,8 @@ struct LoadOptions {
   WindowReuse window_reuse = WindowReuse::kStored;  // else DeepSeek V4.1 alone
   // Whose features (Model::feature_width) a forward pass leaves.
   DraftKind draft = DraftKind::kNone;
+  // kEagle3: the head's, which says which layers it looks at. Outlives the loading.
+  const weights::Checkpoint* draft_checkpoint = nullptr;
   // Called on this rank's thread after each layer: bytes of the checkpoint read so far and in all,
   // both for this rank's share. May be empty.
   std::function<void(int64_t done, int64_t total)> progress;

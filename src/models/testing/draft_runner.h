@@ -17,6 +17,7 @@ namespace hayate::models::testing {
 struct DraftRunnerOptions {
   int num_ranks = 1;
   DraftKind draft = DraftKind::kNone;
+  const weights::Checkpoint* draft_checkpoint = nullptr;  // null: the drafter is in the target's
   int32_t max_drafts = 0;
   ops::MatmulPrecision precision = ops::MatmulPrecision::kExact;
   DType kv_dtype = DType::kF32;
@@ -195,12 +196,14 @@ class DraftRunner {
                                 .kv_dtype = options.kv_dtype,
                                 .page_tokens = options.page_tokens,
                                 .max_drafts = options.max_drafts,
-                                .draft = options.draft};
+                                .draft = options.draft,
+                                .draft_checkpoint = options.draft_checkpoint};
       ASSIGN_OR_RETURN(model, LoadModel(checkpoint, load));
       int64_t bytes = model->workspace_bytes(kMaxTokens, kMaxTokens);
       RETURN_IF_ERROR(AddPools(model->cache_layout().groups, pools));
       if (options.draft != DraftKind::kNone) {
-        ASSIGN_OR_RETURN(drafter, LoadDraftModel(checkpoint, load, *model));
+        const auto* own = options.draft_checkpoint;
+        ASSIGN_OR_RETURN(drafter, LoadDraftModel(own ? *own : checkpoint, load, *model));
         bytes = std::max(bytes, drafter->workspace_bytes(kMaxTokens, 8));
         RETURN_IF_ERROR(AddPools(drafter->cache_groups(), draft_pools));
       }

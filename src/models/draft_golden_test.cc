@@ -1,31 +1,59 @@
-// The draft blocks of tiny DeepSeek checkpoints against expected guesses (tests/golden/
-// deepseek_drafts: the published formulas in float64).
+// Drafters of tiny checkpoints against expected guesses: DeepSeek's draft blocks (tests/golden/
+// deepseek_drafts) and EAGLE-3 heads (tests/golden/eagle3), by the published formulas in float64.
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
+#include <limits>
+#include <optional>
 
 #include "models/testing/draft_runner.h"
+#include "models/testing/edited_checkpoint.h"
 #include "models/testing/golden_case.h"
+#include "weights/testing/temp_directory.h"
 
 namespace hayate::models {
 namespace {
 
 using testing::DraftRunner;
 using testing::DraftRunnerOptions;
+using testing::EditedCheckpoint;
 using testing::GoldenValues;
 using testing::WorstDifference;
 
-const std::filesystem::path kGolden = "tests/golden/deepseek_drafts";
+const std::filesystem::path kGolden = "tests/golden";
+
+struct Drafter {
+  std::string name;
+  DraftKind kind;
+  std::string target;
+  std::string head = "";  // where it has a checkpoint of its own
+  std::string expected() const { return head.empty() ? target : head; }
+};
+void PrintTo(const Drafter& drafter, std::ostream* out) { *out << drafter.name; }
 
 // fp32 against float64 (V3: against another fp32), as for the trunks (deepseek_v4_test.cc).
 constexpr float kExactTolerance = 1e-4f;
 
-class DeepseekDrafts : public ::testing::TestWithParam<std::string> {
+// Of tokens that the drafter knows; the others' logits must be −∞.
+float WorstOf(std::vector<float> got, std::vector<float> expected) {
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  EXPECT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (expected[i] == kNever && got[i] == kNever) got[i] = expected[i] = 0.0f;
+  }
+  return WorstDifference(got, expected);
+}
+
+class DraftGolden : public ::testing::TestWithParam<Drafter> {
  protected:
-  DeepseekDrafts() : checkpoint_(weights::Checkpoint::Open(kGolden / GetParam()).value()) {
+  DraftGolden() : checkpoint_(weights::Checkpoint::Open(kGolden / GetParam().target).value()) {
+    if (!GetParam().head.empty()) {
+      head_.emplace(weights::Checkpoint::Open(kGolden / GetParam().head).value());
+    }
     const auto file =
-        weights::Checkpoint::Open(kGolden / GetParam() / "expected.safetensors").value();
+        weights::Checkpoint::Open(kGolden / GetParam().expected() / "expected.safetensors").value();
     ids_ = GoldenValues<int32_t>(file, "input_ids");
     positions_ = GoldenValues<int32_t>(file, "positions");
     guesses_ = GoldenValues<int32_t>(file, "guesses");
@@ -35,8 +63,8 @@ class DeepseekDrafts : public ::testing::TestWithParam<std::string> {
   }
 
   std::unique_ptr<DraftRunner> Runner(DraftRunnerOptions options) {
-    const bool mtp = GetParam().ends_with("mtp");
-    options.draft = mtp ? DraftKind::kNextN : DraftKind::kDspark;
+    options.draft = GetParam().kind;
+    options.draft_checkpoint = head_ ? &*head_ : nullptr;
     options.max_drafts = num_guesses();
     auto runner = DraftRunner::Create(checkpoint_, options);
     EXPECT_TRUE(runner.ok()) << runner.status().ToString();
@@ -80,11 +108,12 @@ class DeepseekDrafts : public ::testing::TestWithParam<std::string> {
   }
 
   weights::Checkpoint checkpoint_;
+  std::optional<weights::Checkpoint> head_;
   std::vector<int32_t> ids_, positions_, guesses_;
   std::vector<float> logits_, draft_logits_, confidences_;
 };
 
-TEST_P(DeepseekDrafts, GuessesAreTheExpectedOnesOnAnyNumberOfRanks) {
+TEST_P(DraftGolden, GuessesAreTheExpectedOnesOnAnyNumberOfRanks) {
   for (const int num_ranks : {1, 2, 3}) {
     const auto runner = Runner({.num_ranks = num_ranks});
     EXPECT_LT(WorstDifference(runner->Forward({{0, ids_}}), logits_), kExactTolerance);
@@ -94,9 +123,9 @@ TEST_P(DeepseekDrafts, GuessesAreTheExpectedOnesOnAnyNumberOfRanks) {
       runner->Advance({{p + 1, ids_[static_cast<size_t>(p) + 1]}});
       for (int32_t i = 0; i < num_guesses(); ++i) {
         const auto guess = runner->Next(i, {Before(point, i)});
-        // An MTP block's guess i has gone through it i + 1 times.
+        // A block's guess i has gone through it i + 1 times.
         const float tolerance = kExactTolerance * static_cast<float>(i + 1);
-        EXPECT_LT(WorstDifference(guess.logits, Expected(point, i)), tolerance)
+        EXPECT_LT(WorstOf(guess.logits, Expected(point, i)), tolerance)
             << "guess " << i << " after " << p << ", " << num_ranks << " ranks";
         if (confidences_.empty()) continue;
         const size_t at = point * static_cast<size_t>(num_guesses()) + static_cast<size_t>(i);
@@ -109,7 +138,7 @@ TEST_P(DeepseekDrafts, GuessesAreTheExpectedOnesOnAnyNumberOfRanks) {
 
 // The drafter follows a sequence through steps of any lengths, whose last tokens are refused, with
 // guesses in between that nobody takes: its guesses are those of a run that computed it at once.
-TEST_P(DeepseekDrafts, RefusedTokensAndOldGuessesLeaveNoTrace) {
+TEST_P(DraftGolden, RefusedTokensAndOldGuessesLeaveNoTrace) {
   for (const auto precision : {ops::MatmulPrecision::kExact, ops::MatmulPrecision::kFast}) {
     for (int32_t refused = 0; refused <= num_guesses(); ++refused) {
       const auto runner = Runner({.precision = precision, .page_tokens = 8});
@@ -135,7 +164,7 @@ TEST_P(DeepseekDrafts, RefusedTokensAndOldGuessesLeaveNoTrace) {
   }
 }
 
-TEST_P(DeepseekDrafts, ARowsGuessesDoNotDependOnItsBatch) {
+TEST_P(DraftGolden, ARowsGuessesDoNotDependOnItsBatch) {
   const auto runner = Runner({.num_ranks = 2});
   const size_t last = positions_.size() - 1;
   const int32_t p = positions_[last];
@@ -153,7 +182,7 @@ TEST_P(DeepseekDrafts, ARowsGuessesDoNotDependOnItsBatch) {
   EXPECT_EQ(beside, alone);
 }
 
-TEST_P(DeepseekDrafts, AStepThatWantsNoGuessesOnlyFillsTheCache) {
+TEST_P(DraftGolden, AStepThatWantsNoGuessesOnlyFillsTheCache) {
   const auto runner = Runner({});
   const size_t last = positions_.size() - 1;
   const int32_t p = positions_[last];
@@ -165,23 +194,23 @@ TEST_P(DeepseekDrafts, AStepThatWantsNoGuessesOnlyFillsTheCache) {
   EXPECT_EQ(guesses, FreshGuesses(*runner, last));
 }
 
-TEST_P(DeepseekDrafts, FeaturesChangeNoLogits) {
+TEST_P(DraftGolden, FeaturesChangeNoLogits) {
   const auto runner = Runner({});
   const std::vector<float> with = runner->Forward({{0, ids_}});
   const auto plain = DraftRunner::Create(checkpoint_, {}).value();
   EXPECT_EQ(plain->Forward({{0, ids_}}), with);
 }
 
-TEST_P(DeepseekDrafts, ADrafterThatIsNotThereIsRefused) {
-  const bool mtp = GetParam().ends_with("mtp");
+TEST_P(DraftGolden, ADrafterThatIsNotThereIsRefused) {
+  const bool dspark = GetParam().kind == DraftKind::kDspark;
   const auto status =
-      DraftRunner::Create(checkpoint_,
-                          {.draft = mtp ? DraftKind::kDspark : DraftKind::kNextN, .max_drafts = 1})
+      DraftRunner::Create(
+          checkpoint_, {.draft = dspark ? DraftKind::kNextN : DraftKind::kDspark, .max_drafts = 1})
           .status();
   EXPECT_EQ(status.code(), ErrorCode::kUnsupported) << status.ToString();
 }
 
-TEST(DeepseekDraftLoading, CheckpointsWithoutDraftBlocksAreRefused) {
+TEST(DraftLoading, CheckpointsWithoutDraftBlocksAreRefused) {
   for (const char* name : {"deepseek_v3/deepseek_v3_plain", "deepseek_v4/ratio_32",
                            "deepseek_v41/tiny", "dense/llama"}) {
     const auto checkpoint =
@@ -194,10 +223,90 @@ TEST(DeepseekDraftLoading, CheckpointsWithoutDraftBlocksAreRefused) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, DeepseekDrafts,
-                         ::testing::Values("v3_mtp", "v4_mtp", "v4_dspark", "v4_pro_dspark",
-                                           "v41_dspark"),
-                         [](const auto& test) { return test.param; });
+// Loads the head of eagle3/llama with something changed.
+class Eagle3Loading : public ::testing::Test {
+ protected:
+  Status Load(const std::string& target = "eagle3/llama/target") const {
+    const auto checkpoint = weights::Checkpoint::Open(kGolden / target).value();
+    const auto head = edited_.Open();
+    return DraftRunner::Create(
+               checkpoint,
+               {.draft = DraftKind::kEagle3, .draft_checkpoint = &head, .max_drafts = 2})
+        .status();
+  }
+  void ExpectRefused(ErrorCode code, const std::string& mentions) const {
+    const Status status = Load();
+    EXPECT_EQ(status.code(), code) << status.ToString();
+    EXPECT_NE(status.ToString().find(mentions), std::string::npos) << status.ToString();
+  }
+
+  weights::TempDirectory directory_;
+  EditedCheckpoint edited_{kGolden / "eagle3/llama/head", directory_.path() / "head"};
+};
+
+TEST_F(Eagle3Loading, TheHeadAsItIsIsTaken) { EXPECT_TRUE(Load().ok()) << Load().ToString(); }
+
+TEST_F(Eagle3Loading, FormsWithoutAnImplementationAreRefusedByTheirField) {
+  edited_.config["norm_before_fc"] = true;
+  ExpectRefused(ErrorCode::kUnsupported, "norm_before_fc");
+  edited_.config.erase("norm_before_fc");
+  edited_.config["eagle_config"]["use_aux_hidden_state"] = false;
+  ExpectRefused(ErrorCode::kUnsupported, "use_aux_hidden_state");
+  edited_.config["eagle_config"]["use_aux_hidden_state"] = true;
+  edited_.config["num_hidden_layers"] = 2;
+  ExpectRefused(ErrorCode::kUnsupported, "num_hidden_layers");
+}
+
+TEST_F(Eagle3Loading, LayersThatTheTargetHasNotAreRefused) {
+  auto& layers = edited_.config["eagle_config"]["eagle_aux_hidden_state_layer_ids"];
+  // What the last layer of four makes enters no other.
+  layers = {0, 1, 3};
+  ExpectRefused(ErrorCode::kDataLoss, "layer 4");
+  layers = {-2, 1, 2};
+  ExpectRefused(ErrorCode::kDataLoss, "layer -1");
+  layers = {0, 1};
+  ExpectRefused(ErrorCode::kDataLoss, "fc.weight");
+  layers = nlohmann::json::array();
+  ExpectRefused(ErrorCode::kDataLoss, "eagle_aux_hidden_state_layer_ids");
+  // Without the field: 2, 2 and 1 of four.
+  edited_.config.erase("eagle_config");
+  EXPECT_TRUE(Load().ok()) << Load().ToString();
+}
+
+TEST_F(Eagle3Loading, AMapOfTokensThatLeavesTheVocabularyIsRefused) {
+  for (const int64_t wrong : {int64_t{-1}, int64_t{320}, int64_t{1} << 62, -(int64_t{1} << 62)}) {
+    EditedCheckpoint edited(kGolden / "eagle3/llama/head", directory_.path() / "head");
+    edited.Edit("d2t",
+                [wrong](std::byte* data, size_t) { std::memcpy(data, &wrong, sizeof(wrong)); });
+    edited_ = edited;
+    ExpectRefused(ErrorCode::kDataLoss, "d2t");
+  }
+  edited_.Edit("d2t", [](std::byte* data, size_t) {
+    // Token 0 and 1 are both the first of the target.
+    const int64_t twice[] = {0, -1};
+    std::memcpy(data, twice, sizeof(twice));
+  });
+  ExpectRefused(ErrorCode::kDataLoss, "twice");
+}
+
+TEST_F(Eagle3Loading, AnotherVocabularyOrFamilyIsRefused) {
+  EXPECT_EQ(Load("dense/qwen2_window_16").code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(Load("deepseek_v3/deepseek_v3").code(), ErrorCode::kUnsupported);
+}
+
+std::string Deepseek(const char* name) { return std::string("deepseek_drafts/") + name; }
+
+INSTANTIATE_TEST_SUITE_P(
+    Golden, DraftGolden,
+    ::testing::Values(
+        Drafter{"v3_mtp", DraftKind::kNextN, Deepseek("v3_mtp")},
+        Drafter{"v4_mtp", DraftKind::kNextN, Deepseek("v4_mtp")},
+        Drafter{"v4_dspark", DraftKind::kDspark, Deepseek("v4_dspark")},
+        Drafter{"v4_pro_dspark", DraftKind::kDspark, Deepseek("v4_pro_dspark")},
+        Drafter{"v41_dspark", DraftKind::kDspark, Deepseek("v41_dspark")},
+        Drafter{"llama_eagle3", DraftKind::kEagle3, "eagle3/llama/target", "eagle3/llama/head"},
+        Drafter{"qwen3_eagle3", DraftKind::kEagle3, "eagle3/qwen3/target", "eagle3/qwen3/head"}),
+    [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace hayate::models
