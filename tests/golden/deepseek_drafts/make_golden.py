@@ -17,6 +17,7 @@ a tokenizer, and expected.safetensors, which holds
     guesses         I32 [P, K]          the greedy guesses
     draft_logits    F32 [P, K, vocab]   of each guess after the greedy ones before
     confidences     F32 [P, K]          DSpark alone
+    generated       I32 [G]             V3 alone: what generate(use_mtp=True) brings behind the prompt
 A seed is taken only if every greedy guess wins by more than 0.02, and no index score of V4.1 lies within
 1e-4 of the boundary of a selection.
 """
@@ -26,7 +27,9 @@ import importlib.util
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -42,11 +45,19 @@ from byte_tokenizer import write_tokenizer
 PROMPT_TOKENS = 60
 POSITIONS = [0, 1, 3, 14, 15, 16, 17, 30, 31, 32, 47, 58]
 MTP_GUESSES = 4
+GENERATED_TOKENS = 24
 STAGES = 3
 MIN_MARGIN = 0.02
 MIN_INDEX_GAP = 1e-4
 MAX_FILE_BYTES = 1 << 20
 FP4 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6]
+
+
+class Made(NamedTuple):
+    logits: torch.Tensor  # of the trunk
+    guess: Callable  # of a position: (draft logits, guesses[, confidences])
+    gap: float = float("inf")  # smallest, of index scores to the boundary of a selection
+    extra: dict[str, torch.Tensor] | None = None  # more to expect
 
 
 def load_module(family: str):
@@ -163,7 +174,7 @@ def make_v4(case: dict, seed: int, folder: Path, input_ids: list[int]):
         guess = lambda p: reference.dspark_guesses(taps, input_ids[p + 1], p)
     else:
         guess = lambda p: reference.mtp_guesses(streams[-1], input_ids, p, MTP_GUESSES)
-    return logits, guess, float("inf")
+    return Made(logits, guess)
 
 
 class TappedReference(DraftReference):
@@ -197,7 +208,8 @@ def make_v41(case: dict, seed: int, folder: Path, input_ids: list[int]):
     reference.taps = {}
     logits = reference.logits(input_ids)
     taps = np.stack([reference.taps[i] for i in text["dspark_target_layer_ids"]], 1)
-    return torch.tensor(logits), lambda p: reference.dspark_guesses(taps, input_ids[p + 1], p), reference.smallest_gap
+    guess = lambda p: reference.dspark_guesses(taps, input_ids[p + 1], p)
+    return Made(torch.tensor(logits), guess, reference.smallest_gap)
 
 
 def make_v3(case: dict, seed: int, folder: Path, input_ids: list[int]):
@@ -229,7 +241,15 @@ def make_v3(case: dict, seed: int, folder: Path, input_ids: list[int]):
             first, ids = first + len(ids), guesses[-1:]
         return np.array(logits), guesses
 
-    return out.logits[0], guess, float("inf")
+    generated = model.generate(
+        torch.tensor(input_ids)[None],
+        max_new_tokens=GENERATED_TOKENS,
+        do_sample=False,
+        use_mtp=True,
+        eos_token_id=None,
+        pad_token_id=0,
+    )[0, PROMPT_TOKENS:]
+    return Made(out.logits[0], guess, extra={"generated": generated.to(torch.int32)})
 
 
 def write(folder: Path, config: dict, tensors: dict[str, torch.Tensor]) -> None:
@@ -244,20 +264,21 @@ def expect(case: dict, seed: int, folder: Path) -> dict[str, torch.Tensor] | str
     """The expected tensors, or why this seed is no good."""
     input_ids = np.random.default_rng(1000 + seed).integers(3, 256, PROMPT_TOKENS).tolist()
     makers = {"v3": make_v3, "v4": make_v4, "v41": make_v41}
-    logits, guess, gap = makers[folder.name.split("_")[0]](case, seed, folder, input_ids)
-    if gap < MIN_INDEX_GAP:
-        return f"index scores within {gap:.1e}"
-    results = [guess(p) for p in POSITIONS]
+    made = makers[folder.name.split("_")[0]](case, seed, folder, input_ids)
+    if made.gap < MIN_INDEX_GAP:
+        return f"index scores within {made.gap:.1e}"
+    results = [made.guess(p) for p in POSITIONS]
     draft_logits = np.stack([result[0] for result in results])
     top = np.sort(draft_logits, -1)[..., -2:]
     if (top[..., 1] - top[..., 0]).min() < MIN_MARGIN:
         return f"margin {(top[..., 1] - top[..., 0]).min():.3f}"
     expected = {
         "input_ids": torch.tensor(input_ids, dtype=torch.int32),
-        "logits": logits.float().contiguous(),
+        "logits": made.logits.float().contiguous(),
         "positions": torch.tensor(POSITIONS, dtype=torch.int32),
         "guesses": torch.tensor([result[1] for result in results], dtype=torch.int32),
         "draft_logits": torch.tensor(draft_logits).float(),
+        **(made.extra or {}),
     }
     if len(results[0]) > 2:
         expected["confidences"] = torch.tensor([result[2] for result in results]).float()
