@@ -2,8 +2,10 @@
 """Measures how well cache_aware routing finds the workers' caches: `hayate gateway` beside
 sglang-router and an oracle, on one multi-turn trace with skewed prefixes.
 
-    tools/bench_cache_aware.py --binary build/hayate --output bench/results/gateway-cache-aware.json
+    tools/bench_cache_aware.py --binary build/hayate [--requests 6000] [--seed 1]
         [--sglang-router VENV]     a venv with that PyPI package
+
+tools/bench_gateway.py keeps its figures in bench/results/gateway.json.
 
 Eight mock workers live in this process. Each keeps a prefix cache of its own, an LRU of chained
 hashes of 64-byte blocks, computes prompts one after the other and outputs beside each other. A conversation begins with one of 20 system prompts, drawn by Zipf's law, and sends its next turn
@@ -19,13 +21,10 @@ import asyncio
 import collections
 import hashlib
 import json
-import os
-import platform
 import random
 import socket
 import time
 import urllib.request
-from pathlib import Path
 
 NUM_WORKERS = 8
 BLOCK = 64
@@ -253,33 +252,28 @@ def run_oracle(arrivals: list[list[bytes]]) -> dict:
     return {"hit_rate": round(hits / total, 4), "imbalance": round(max(given) * NUM_WORKERS / sum(given), 3)}
 
 
+def run_all(binary: str, sglang_router: str | None, requests: int, seed: int) -> dict:
+    trace = Trace(requests, seed)
+    results = {}
+    results["hayate"], arrivals = asyncio.run(run_router([binary, "gateway"], trace))
+    results["oracle"] = run_oracle(arrivals)
+    if sglang_router:
+        launch = [f"{sglang_router}/bin/sglang-router", "launch", "--prometheus-port", str(free_port())]
+        results["sglang-router"], _ = asyncio.run(run_router(launch, trace))
+    for name, result in results.items():
+        result["of_oracle"] = round(result["hit_rate"] / results["oracle"]["hit_rate"], 4)
+        print(name, result, flush=True)
+    return results
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default="build/hayate")
     parser.add_argument("--sglang-router", metavar="VENV")
     parser.add_argument("--requests", type=int, default=6000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--output", type=Path)
     options = parser.parse_args()
-    trace = Trace(options.requests, options.seed)
-    results = {}
-    results["hayate"], arrivals = asyncio.run(run_router([options.binary, "gateway"], trace))
-    results["oracle"] = run_oracle(arrivals)
-    if options.sglang_router:
-        launch = [f"{options.sglang_router}/bin/sglang-router", "launch", "--prometheus-port", str(free_port())]
-        results["sglang-router"], _ = asyncio.run(run_router(launch, trace))
-    for name, result in results.items():
-        result["of_oracle"] = round(result["hit_rate"] / results["oracle"]["hit_rate"], 4)
-        print(name, result)
-    report = {
-        "what": "cache_aware on one multi-turn trace with skewed prefixes, 8 mock workers with LRU prefix caches",
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "hardware": f"{os.cpu_count()} cores, Linux {platform.release()}",
-        "command": f"tools/bench_cache_aware.py --requests {options.requests} --seed {options.seed}",
-        "results": results,
-    }
-    if options.output:
-        options.output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    run_all(options.binary, options.sglang_router, options.requests, options.seed)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,7 @@
 """Checks deploy/ offline: renders and lints the chart with Helm's library, and holds every object
 against the Kubernetes schemas; holds the dashboard against the metrics that the source registers.
 
-    python3 -m venv V && V/bin/pip install helm-python-sdk==0.2.2 kubernetes-validate==1.37.0
-    HAYATE_BINARY=build/hayate V/bin/python tools/check_deploy.py
+    HAYATE_BINARY=build/hayate $(tools/test_venv.sh deploy)/bin/python tools/check_deploy.py [FOLDER]
 
 Every flag of every container that runs `hayate` is one of its subcommand's --help.
 LeaderWorkerSet and ServiceMonitor are custom resources without a schema there: of the former the pod
@@ -24,7 +23,7 @@ import yaml
 from helm_python import chart as helm
 from helm_python.errors import HelmValuesError
 
-ROOT = Path(__file__).resolve().parent.parent / "deploy"
+REPOSITORY = Path(__file__).resolve().parent.parent
 VERSIONS = ("1.29", "1.34")
 CUSTOM = {"LeaderWorkerSet", "ServiceMonitor"}
 # Values that reach every branch of the templates.
@@ -55,7 +54,7 @@ VALUES = [
 ]
 BAD_VALUES = [{"gateway": {"policy": "best"}}, {"gateway": {"replicas": -1}}, {"worker": {"modelPath": ""}}]
 
-BINARY = Path(os.environ.get("HAYATE_BINARY", ROOT.parent / "build" / "hayate"))
+BINARY = Path(os.environ.get("HAYATE_BINARY", REPOSITORY / "build" / "hayate"))
 
 problems: list[str] = []
 
@@ -113,8 +112,8 @@ def check_object(where: str, found: dict) -> None:
             kubernetes_validate.validate(found, version, strict=True)
         except kubernetes_validate.ValidationError as error:
             problems.append(f"{where} ({kind}, {version}): {'.'.join(map(str, error.path))}: {error.message}")
-        except kubernetes_validate.VersionNotSupportedError as error:
-            problems.append(f"{where}: no schemas of Kubernetes {version}: {error}")
+        except kubernetes_validate.SchemaNotFoundError:
+            problems.append(f"{where}: Kubernetes {version} has no {found.get('apiVersion')} {kind}")
 
 
 def check_chart(folder: Path) -> None:
@@ -160,7 +159,7 @@ def check_compose(path: Path) -> None:
 
 def check_dashboard(path: Path) -> None:
     """Every metric that a panel asks for is one that the source registers; panels do not overlap."""
-    source = ROOT.parent / "src"
+    source = REPOSITORY / "src"
     text = "".join(file.read_text() for file in source.glob("*/*.cc"))
     registered = set(re.findall(r'"((?:sglang|hayate):[a-z0-9_]+)"', text))
     dashboard = json.loads(path.read_text())
@@ -178,12 +177,13 @@ def check_dashboard(path: Path) -> None:
 
 
 def main() -> int:
-    check_chart(ROOT / "helm" / "hayate")
-    for path in sorted((ROOT / "kubernetes").glob("*.yaml")):
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else REPOSITORY / "deploy"
+    check_chart(root / "helm" / "hayate")
+    for path in sorted((root / "kubernetes").glob("*.yaml")):
         for found in yaml.safe_load_all(path.read_text(encoding="utf-8")):
             check_object(path.name, found)
-    check_compose(ROOT / "compose.yaml")
-    check_dashboard(ROOT / "grafana" / "hayate.json")
+    check_compose(root / "compose.yaml")
+    check_dashboard(root / "grafana" / "hayate.json")
     for problem in problems:
         print(problem)
     print(f"check_deploy: {len(problems)} problems")

@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
 """Puts `hayate serve` workers behind the real sglang-router and smg from PyPI and checks what a worker
-must satisfy: registered, routed to by cache_aware, streamed through, health-checked, removed.
+must satisfy: registered, routed to by cache_aware, streamed through, health-checked, drained, removed.
 
     python3 -m venv V && V/bin/pip install sglang-router==0.3.2
     python3 -m venv W && W/bin/pip install smg==1.13.0
     HAYATE_BINARY=build/hayate HAYATE_MODEL=model.gguf PYTHON tools/check_peer_routers.py V W
 
-Two environments, since both packages bring a program named smg. PYTHON is that of tools/test_venv.sh. Exit 1 with the first thing that is wrong.
+Two environments, since both packages bring a program named smg. PYTHON is that of tools/test_venv.sh.
+Exit 1 with the first thing that is wrong.
 """
 
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Semaphore
 
 import httpx
 
@@ -38,6 +42,39 @@ def wait_for(what: str, check, seconds: float = 60.0) -> None:
             pass
         time.sleep(0.2)
     sys.exit(f"check_peer_routers: {what} did not happen in {seconds} s")
+
+
+def check_draining(name: str, url: str, body: dict, worker: ServerProcess) -> None:
+    """SIGTERM: what it streams comes to its end, and nothing new is lost."""
+
+    def stream(prompt: str) -> str:
+        request = {**body, "messages": [{"role": "user", "content": prompt}], "max_tokens": 400, "stream": True}
+        request["ignore_eos"] = True
+        text = ""
+        with httpx.stream("POST", url + "/v1/chat/completions", json=request, timeout=120) as answer:
+            for piece in answer.iter_text():
+                if not text:
+                    begun.release()
+                text += piece
+        return text
+
+    begun = Semaphore(0)
+    with ThreadPoolExecutor(6) as pool:
+        streams = [pool.submit(stream, f"{number} {'is a number. ' * 40}") for number in range(6)]
+        for _ in streams:
+            require(begun.acquire(timeout=60), f"{name}: a stream did not begin")
+        require(worker.sum_of("sglang:num_running_reqs") > 0, f"{name}: the third worker has no stream")
+        worker.process.send_signal(signal.SIGTERM)
+        for done in streams:
+            text = done.result()
+            require("data: [DONE]" in text, f"{name}: draining cut a stream: {text[-300:]!r}")
+    require(worker.process.wait(60) == 0, f"{name}: the drained worker did not exit well")
+    wait_for(
+        f"{name} leaving a drained worker out",
+        lambda: all(
+            httpx.post(url + "/v1/chat/completions", json=body, timeout=60).status_code == 200 for _ in range(6)
+        ),
+    )
 
 
 def check_router(venv: Path, name: str, workers: list[ServerProcess], folder: Path) -> None:
@@ -88,6 +125,7 @@ def check_router(venv: Path, name: str, workers: list[ServerProcess], folder: Pa
             max(now - then for now, then in zip(after, before, strict=True)) >= 5,
             f"{name}: a shared prefix was spread: {before} {after}",
         )
+        check_draining(name, url, body, workers[2])
         # A dead worker is noticed by its health, whatever the router answers until then.
         workers[1].kill()
         wait_for(
@@ -99,7 +137,7 @@ def check_router(venv: Path, name: str, workers: list[ServerProcess], folder: Pa
         listed = httpx.get(url + "/workers").json()["workers"]
         dead = next(entry["id"] for entry in listed if entry["url"] == workers[1].url)
         require(httpx.delete(f"{url}/workers/{dead}").status_code in {200, 202}, f"{name}: a worker cannot be removed")
-        wait_for(f"{name} removing", lambda: len(httpx.get(url + "/workers").json()["workers"]) == 1)
+        wait_for(f"{name} removing", lambda: len(httpx.get(url + "/workers").json()["workers"]) == 2)
     finally:
         router.terminate()
         try:
@@ -112,8 +150,11 @@ def check_router(venv: Path, name: str, workers: list[ServerProcess], folder: Pa
 class Worker(ServerProcess):
     model = ""
 
+    def sum_of(self, metric: str) -> float:
+        return sum(value for name, value in self.metrics().items() if name.startswith(metric))
+
     def metrics_requests(self) -> float:
-        return sum(value for name, value in self.metrics().items() if name.startswith("sglang:num_requests_total"))
+        return self.sum_of("sglang:num_requests_total")
 
 
 def main() -> None:
@@ -122,7 +163,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, venv in zip(("sglang-router", "smg"), sys.argv[1:], strict=True):
             workers = []
-            for index in range(2):
+            for index in range(3):
                 worker = Worker(["--enable-metrics"], Path(folder) / f"{name}-{index}.log")
                 worker.wait_until_ready()
                 worker.model = httpx.get(worker.url + "/v1/models").json()["data"][0]["id"]

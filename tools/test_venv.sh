@@ -1,13 +1,23 @@
 #!/bin/bash
-# Makes the Python environment of the tests in the cache and prints its folder: test_venv.sh
-# Rebuilt when tests/requirements.txt changes; otherwise nothing is downloaded.
+# Makes a Python environment of the tests in the cache and prints its folder: test_venv.sh [deploy]
+# Of tests/requirements.txt, or of tests/requirements-deploy.txt for the checks of deploy/. Rebuilt when
+# that file changes; otherwise nothing is downloaded.
 set -euo pipefail
 
-requirements=$(cd "$(dirname "$0")/.." && pwd)/tests/requirements.txt
+name=${1:-test}
+case $name in
+  test) file=requirements.txt ;;
+  deploy) file=requirements-deploy.txt ;;
+  *)
+    echo "test_venv: no environment '$name'; there are test and deploy" >&2
+    exit 2
+    ;;
+esac
+requirements=$(cd "$(dirname "$0")/.." && pwd)/tests/$file
 cache=${HAYATE_CACHE:-${XDG_CACHE_HOME:-${HOME:?HOME is not set}/.cache}/hayate}
-venv=$cache/test-venv
+venv=$cache/$name-venv
 mkdir -p "$cache"
-exec 9>"$cache/.test-venv.lock"
+exec 9>"$cache/.$name-venv.lock"
 flock 9
 
 stamp=$venv/requirements.sha256
