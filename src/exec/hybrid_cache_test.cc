@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -11,6 +12,7 @@
 #include "base/rng.h"
 #include "exec/rank_worker.h"
 #include "kv/kv_cache.h"
+#include "models/draft_model.h"
 #include "models/testing/model_runner.h"
 #include "sched/scheduler.h"
 
@@ -35,22 +37,37 @@ struct Answer {
   std::map<int32_t, std::vector<float>> logits;  // by position
 };
 
+// The model's groups, then the drafter's, which is replayed along.
+CacheLayout LayoutOf(const models::Model& model, const models::DraftModel* drafter) {
+  CacheLayout layout = model.cache_layout();
+  if (drafter == nullptr) return layout;
+  for (CacheGroup group : drafter->cache_groups()) {
+    group.replayed = layout.replay_tokens > 0;
+    layout.groups.push_back(std::move(group));
+  }
+  return layout;
+}
+
 class Server {
  public:
-  Server(models::Model& model, Device& device, const TrialOptions& options)
+  Server(models::Model& model, models::DraftModel* drafter, Device& device,
+         const TrialOptions& options)
       : model_(model),
-        cache_(
-            kv::KvCaches::Create({.layout = model.cache_layout(), .num_pages = options.pool_pages})
-                .value()),
+        cache_(kv::KvCaches::Create(
+                   {.layout = LayoutOf(model, drafter), .num_pages = options.pool_pages})
+                   .value()),
         scheduler_({.max_running = options.max_running,
                     .chunked_prefill_size = options.chunk,
                     .max_context = kMaxContext,
                     .max_drafts = options.max_drafts,
-                    .max_step_drafts = options.max_drafts * options.max_running},
+                    .max_step_drafts = options.max_drafts * options.max_running,
+                    .draft_lookahead = drafter == nullptr ? 0 : drafter->max_drafts()},
                    *cache_, clock_),
         max_drafts_(options.max_drafts),
+        has_drafter_(drafter != nullptr),
         logits_(static_cast<size_t>(MaxLogits(options) * model.facts().vocab_size)),
-        last_tokens_(static_cast<size_t>(options.max_running)) {
+        last_tokens_(static_cast<size_t>(options.max_running)),
+        guesses_(last_tokens_.size()) {
     const int32_t page = cache_->page_tokens();
     const StepLimits limits = {.max_rows = options.max_running,
                                .max_tokens = options.chunk + MaxLogits(options),
@@ -59,7 +76,10 @@ class Server {
                                .max_slot_pages = kMaxContext / page,
                                .num_groups = cache_->num_groups()};
     worker_ = RankWorker::Create(device, model, *group_[0], limits, options.pool_pages,
-                                 {.logits = logits_.data(), .last_tokens = last_tokens_.data()})
+                                 {.logits = logits_.data(),
+                                  .last_tokens = last_tokens_.data(),
+                                  .guesses = guesses_.data()},
+                                 {}, drafter)
                   .value();
   }
   ~Server() {
@@ -113,6 +133,7 @@ class Server {
   bool idle() const { return scheduler_.idle() && in_flight_.empty(); }
 
   uint64_t num_refused() const { return num_refused_; }
+  uint64_t num_guessed() const { return num_guessed_; }
   // Answers that ended since the last call.
   std::vector<Answer> TakeFinished() { return std::move(finished_); }
   const kv::KvCaches& cache() const { return *cache_; }
@@ -128,20 +149,28 @@ class Server {
     return options.max_running * (1 + options.max_drafts) + 16;
   }
 
+  // The drafter's guesses where there are some, which stand as they deserve; else random ones.
   void Guess() {
     for (sched::Sequence* sequence : scheduler_.running()) {
       sequence->drafts.clear();
       sequence->forced_accepts = -1;
       if (!sequence->decodes_known()) continue;
+      const auto guessed = guessed_.find(sequence->request.id);
+      if (guessed != guessed_.end() && rng_.Below(2) == 0) {
+        sequence->drafts = guessed->second;
+        num_guessed_ += sequence->drafts.size();
+        continue;
+      }
       const int32_t count = rng_.Between(0, max_drafts_);
       for (int32_t i = 0; i < count; ++i) {
         sequence->drafts.push_back(static_cast<TokenId>(rng_.Below(kVocab)));
       }
-      sequence->forced_accepts = rng_.Between(0, count);
+      if (!has_drafter_) sequence->forced_accepts = rng_.Between(0, count);
     }
   }
 
   void KeepLogits(const InFlight& step) {
+    if (has_drafter_) return;
     const auto vocab = static_cast<size_t>(model_.facts().vocab_size);
     size_t row_of_logits = 0;
     for (size_t i = 0; i < step.plan.rows.size(); ++i) {
@@ -174,6 +203,10 @@ class Server {
         num_refused_ += static_cast<uint64_t>(row.num_drafts + 1 - num_tokens);
       }
       for (const TokenId token : step.result.rows[i].tokens) scheduler_.Append(*sequence, token);
+      guessed_.erase(step.ids[i]);
+      if (!step.result.rows[i].drafts.empty()) {
+        guessed_[step.ids[i]] = step.result.rows[i].drafts;
+      }
       if (sequence->num_generated() < sequence->request.sampling.max_new_tokens) continue;
       Answer answer = std::move(answers_[step.ids[i]]);
       answer.tokens = sequence->tokens;
@@ -193,10 +226,12 @@ class Server {
   std::unique_ptr<kv::KvCaches> cache_;
   sched::Scheduler scheduler_;
   const int32_t max_drafts_;
+  const bool has_drafter_;  // its guesses overwrite the target's logits
   Rng rng_{5};
-  uint64_t num_refused_ = 0;
+  uint64_t num_refused_ = 0, num_guessed_ = 0;
+  std::map<RequestId, std::vector<TokenId>> guessed_;  // by the drafter, behind the last token
   std::vector<float> logits_;
-  std::vector<int32_t> last_tokens_;
+  std::vector<int32_t> last_tokens_, guesses_;
   std::vector<std::unique_ptr<comm::Group>> group_ = comm::MakeLocalGroup(1).value();
   std::unique_ptr<RankWorker> worker_;
   std::deque<InFlight> in_flight_;
@@ -209,6 +244,7 @@ struct HybridModel {
   const char* path;
   DType kv_dtype;
   models::WindowReuse window_reuse = models::WindowReuse::kStored;
+  models::DraftKind draft = models::DraftKind::kNone;
 };
 
 class HybridCache : public ::testing::TestWithParam<HybridModel> {
@@ -219,16 +255,20 @@ class HybridCache : public ::testing::TestWithParam<HybridModel> {
                     checkpoint_,
                     {.kv_dtype = GetParam().kv_dtype, .num_pages = 32, .max_tokens = kMaxContext})
                     .value()),
-        model_(models::LoadModel(checkpoint_, {.device = device_.get(),
-                                               .precision = ops::MatmulPrecision::kExact,
-                                               .kv_dtype = GetParam().kv_dtype,
-                                               .max_drafts = kMaxDrafts,
-                                               .window_reuse = GetParam().window_reuse})
-                   .value()) {}
+        options_({.device = device_.get(),
+                  .precision = ops::MatmulPrecision::kExact,
+                  .kv_dtype = GetParam().kv_dtype,
+                  .max_drafts = kMaxDrafts,
+                  .window_reuse = GetParam().window_reuse,
+                  .draft = GetParam().draft}),
+        model_(models::LoadModel(checkpoint_, options_).value()) {
+    if (GetParam().draft == models::DraftKind::kNone) return;
+    drafter_ = models::LoadDraftModel(checkpoint_, options_, *model_).value();
+  }
 
   TrialOptions RandomOptions(Rng& rng) const {
     TrialOptions options = {.chunk = rng.Between(1, 96), .max_running = rng.Between(1, 4)};
-    const CacheLayout& layout = model_->cache_layout();
+    const CacheLayout layout = LayoutOf(*model_, drafter_.get());
     for (const CacheGroup& group : layout.groups) {
       const int32_t whole = kMaxContext / layout.page_tokens;
       // From just enough for one sequence to plenty, each group for itself.
@@ -247,6 +287,14 @@ class HybridCache : public ::testing::TestWithParam<HybridModel> {
     runner_->Drop(0);
     const auto vocab = static_cast<size_t>(runner_->vocab_size());
     const size_t generated = answer.tokens.size() - static_cast<size_t>(answer.prompt_length);
+    if (drafter_ != nullptr) {  // the tokens tell
+      for (size_t i = answer.tokens.size() - generated; i < answer.tokens.size(); ++i) {
+        const auto row = expected.begin() + static_cast<std::ptrdiff_t>((i - 1) * vocab);
+        const auto best = std::max_element(row, row + static_cast<std::ptrdiff_t>(vocab));
+        ASSERT_EQ(answer.tokens[i], best - row) << "position " << i;
+      }
+      return;
+    }
     EXPECT_EQ(answer.logits.size(), generated);
     for (const auto& [position, logits] : answer.logits) {
       ASSERT_EQ(std::memcmp(logits.data(), expected.data() + static_cast<size_t>(position) * vocab,
@@ -276,13 +324,13 @@ class HybridCache : public ::testing::TestWithParam<HybridModel> {
 
   // Random conversations under random limits.
   void RunTrials(int32_t max_drafts) {
-    uint64_t hit_tokens = 0, evicted = 0, refused = 0;
+    uint64_t hit_tokens = 0, evicted = 0, refused = 0, guessed = 0;
     for (uint64_t seed = 0; seed < 12 && !HasFailure(); ++seed) {
       SCOPED_TRACE(seed);
       Rng rng(seed);
       TrialOptions options = RandomOptions(rng);
       options.max_drafts = max_drafts;
-      Server server(*model_, *device_, options);
+      Server server(*model_, drafter_.get(), *device_, options);
       std::vector<Answer> answers;
       std::vector<RequestId> open;
       int32_t to_add = 24;
@@ -302,18 +350,22 @@ class HybridCache : public ::testing::TestWithParam<HybridModel> {
         }
       }
       refused += server.num_refused();
+      guessed += server.num_guessed();
       hit_tokens += server.cache().stats().hit_tokens;
       for (const uint64_t pages : server.cache().stats().evicted_pages) evicted += pages;
     }
     EXPECT_GT(hit_tokens, 2000u);
     EXPECT_GT(evicted, 100u);
     EXPECT_EQ(refused > 500, max_drafts > 0);
+    EXPECT_EQ(guessed > 500, max_drafts > 0 && drafter_ != nullptr);
   }
 
   std::unique_ptr<Device> device_ = MakeCpuDevice(0);
   weights::Checkpoint checkpoint_;
   std::unique_ptr<models::testing::ModelRunner> runner_;
+  models::LoadOptions options_;
   std::unique_ptr<models::Model> model_;
+  std::unique_ptr<models::DraftModel> drafter_;  // may be none
 };
 
 TEST_P(HybridCache, LogitsDoNotDependOnWhatWasReused) { RunTrials(0); }
@@ -323,10 +375,8 @@ TEST_P(HybridCache, LogitsDoNotDependOnDraftsThatWereRefused) { RunTrials(kMaxDr
 TEST_P(HybridCache, EveryPageBorderIsResumedToTheBit) {
   Rng rng(7);
   TrialOptions options = {.chunk = 50, .max_running = 2};
-  for (int g = 0; g < static_cast<int>(model_->cache_layout().groups.size()); ++g) {
-    options.pool_pages.push_back(64);
-  }
-  Server server(*model_, *device_, options);
+  options.pool_pages.assign(LayoutOf(*model_, drafter_.get()).groups.size(), 64);
+  Server server(*model_, drafter_.get(), *device_, options);
   std::vector<TokenId> base;
   for (int32_t i = 0; i < 250; ++i) base.push_back(static_cast<TokenId>(rng.Below(kVocab)));
   const auto serve = [&](std::vector<TokenId> prompt) {
@@ -353,12 +403,16 @@ INSTANTIATE_TEST_SUITE_P(
                       HybridModel{"tests/golden/deepseek_v4/ratio_32", DType::kBF16},
                       HybridModel{"tests/golden/deepseek_v41/tiny", DType::kF32},
                       HybridModel{"tests/golden/deepseek_v41/tiny", DType::kF32,
-                                  models::WindowReuse::kReplayedExactly}),
+                                  models::WindowReuse::kReplayedExactly},
+                      HybridModel{"tests/golden/deepseek_drafts/v41_dspark", DType::kF32,
+                                  models::WindowReuse::kReplayedExactly,
+                                  models::DraftKind::kDspark}),
     [](const auto& test) {
       const std::filesystem::path path = test.param.path;
       const bool replays = test.param.window_reuse != models::WindowReuse::kStored;
       return path.parent_path().filename().string() + "_" +
-             std::string(Info(test.param.kv_dtype).name) + (replays ? "_replayed" : "");
+             std::string(Info(test.param.kv_dtype).name) + (replays ? "_replayed" : "") +
+             (test.param.draft == models::DraftKind::kNone ? "" : "_dspark");
     });
 
 }  // namespace
