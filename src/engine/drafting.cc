@@ -14,6 +14,9 @@ namespace {
 constexpr int32_t kMaxFill = 8192;
 // Waiting for a commit costs the overlap of its step: not for a guess less likely than this.
 constexpr float kLikely = 0.5f;
+// Drafts that nobody asked for must cost nothing: the wait wants a tenth more tokens a second,
+// beyond what the overlap is worth and the measured times may be wrong by.
+constexpr double kUnaskedGain = 1.1;
 // How often the steps wait for a drafter whose drafts were not worth verifying.
 constexpr uint32_t kRetryEvery = 32;
 
@@ -56,13 +59,18 @@ void Drafting::UpdateIndex(const sched::Sequence& sequence, State& state) {
   }
 }
 
+double Drafting::RateToBeat() const {
+  const double plain = step_.num_rows / cost_.Ns(step_.num_tokens);
+  return options_.source == DraftSource::kGrammar ? kUnaskedGain * plain : plain;
+}
+
 // The token in flight is likely to be the one guessed, and drafts behind it would pay.
 bool Drafting::WorthWaiting(const State& state) const {
   if (options_.source == DraftSource::kModel) return plans_without_drafts_ % kRetryEvery == 0;
   if (options_.forced_accept_length > 0) return true;
   const int32_t match = state.index.match_length();
   if (!state.index.has_match() || state.by_match.Rate(match) < kLikely) return false;
-  const double plain = step_.num_rows / cost_.Ns(step_.num_tokens);
+  const double plain = RateToBeat();
   double tokens = step_.num_rows;
   float chance = 1.0f;
   for (int32_t i = 1; i <= options_.max_drafts; ++i) {
@@ -77,7 +85,7 @@ bool Drafting::WorthWaiting(const State& state) const {
 bool Drafting::ForcedWorthWaiting(const State& state, GrammarState& grammar) const {
   const auto forced =
       static_cast<int32_t>(grammar.Forced(static_cast<size_t>(options_.max_drafts) + 1).size());
-  const double plain = step_.num_rows / cost_.Ns(step_.num_tokens);
+  const double plain = RateToBeat();
   double tokens = step_.num_rows;
   float chance = state.spelling.Rate();
   for (int32_t i = 1; i < forced && chance >= kLikely; ++i) {

@@ -83,6 +83,8 @@ class Drafting {
   void Force(sched::Sequence& sequence, State& state, size_t limit) const;
   // Drafts what the grammar forces in place of what there is, where that promises more tokens.
   void DraftForced(sched::Sequence& sequence, State& state, GrammarState& grammar) const;
+  // Tokens a nanosecond that a plan must promise to be waited for.
+  double RateToBeat() const;
   bool WorthWaiting(const State& state) const;
   bool ForcedWorthWaiting(const State& state, GrammarState& grammar) const;
   // Whether anything is kept of the sequence.
