@@ -270,4 +270,21 @@ void Service::StopProfile(http::Request& request, http::ResponseWriter writer) {
                      });
 }
 
+void Service::StartExpertRecord(http::Request&, http::ResponseWriter writer) {
+  if (const Status status = expert_record_.start(); !status.ok()) return SendError(writer, status);
+  writer.Send({.content_type = "text/plain"}, "Start recording the expert distribution.\n");
+}
+
+void Service::StopExpertRecord(http::Request&, http::ResponseWriter writer) {
+  if (const Status status = expert_record_.stop(); !status.ok()) return SendError(writer, status);
+  writer.Send({.content_type = "text/plain"}, "Stop recording the expert distribution.\n");
+}
+
+// The record itself is the answer: a file that --init-expert-location reads.
+void Service::DumpExpertRecord(http::Request&, http::ResponseWriter writer) {
+  const auto record = expert_record_.dump();
+  if (!record.ok()) return SendError(writer, record.status());
+  SendJson(writer, *record);
+}
+
 }  // namespace hayate::api

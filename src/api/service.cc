@@ -96,6 +96,7 @@ Service::Service(ServiceOptions options, Parts parts)
       access_(std::move(parts.access)),
       read_weights_(std::move(parts.read_weights)),
       update_weights_(std::move(parts.update_weights)),
+      expert_record_(std::move(parts.expert_record)),
       log_(std::move(parts.log), registry_),
       grammar_metrics_(registry_),
       responses_({}),
@@ -167,6 +168,12 @@ const std::vector<Service::RouteEntry>& Service::Routes() {
       {"POST", "/start_profile", &Service::StartProfile, Access::kAdmin},
       {"GET", "/stop_profile", &Service::StopProfile, Access::kAdmin},
       {"POST", "/stop_profile", &Service::StopProfile, Access::kAdmin},
+      {"GET", "/start_expert_distribution_record", &Service::StartExpertRecord, Access::kAdmin},
+      {"POST", "/start_expert_distribution_record", &Service::StartExpertRecord, Access::kAdmin},
+      {"GET", "/stop_expert_distribution_record", &Service::StopExpertRecord, Access::kAdmin},
+      {"POST", "/stop_expert_distribution_record", &Service::StopExpertRecord, Access::kAdmin},
+      {"GET", "/dump_expert_distribution_record", &Service::DumpExpertRecord, Access::kAdmin},
+      {"POST", "/dump_expert_distribution_record", &Service::DumpExpertRecord, Access::kAdmin},
       {"GET", "/openapi.json", &Service::OpenApi, Access::kOpen},
   };
   return kRoutes;

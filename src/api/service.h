@@ -43,6 +43,12 @@ struct WeightUpdateRequest {
   bool flush_cache = true;
 };
 
+// How often experts are chosen: what it does is the caller's. Any thread; none blocks for long.
+struct ExpertRecording {
+  std::function<Status()> start, stop;
+  std::function<Result<std::string>()> dump;  // JSON
+};
+
 class Service {
  public:
   // What it works with; everything that is pointed to outlives the service.
@@ -59,6 +65,7 @@ class Service {
     std::function<Result<std::string>(const std::string& name, int64_t max_rows)> read_weights;
     // Blocks until the new weights serve, or fail to.
     std::function<Status(const WeightUpdateRequest& update)> update_weights;
+    ExpertRecording expert_record;
   };
   Service(ServiceOptions options, Parts parts);
   ~Service();
@@ -157,6 +164,9 @@ class Service {
   void Trace(http::Request& request, http::ResponseWriter writer);
   void StartProfile(http::Request& request, http::ResponseWriter writer);
   void StopProfile(http::Request& request, http::ResponseWriter writer);
+  void StartExpertRecord(http::Request& request, http::ResponseWriter writer);
+  void StopExpertRecord(http::Request& request, http::ResponseWriter writer);
+  void DumpExpertRecord(http::Request& request, http::ResponseWriter writer);
   void AbortRequest(http::Request& request, http::ResponseWriter writer);
   void Tokenize(http::Request& request, http::ResponseWriter writer);
   void Detokenize(http::Request& request, http::ResponseWriter writer);
@@ -176,6 +186,7 @@ class Service {
   std::unique_ptr<AccessControl> access_;
   std::function<Result<std::string>(const std::string&, int64_t)> read_weights_;
   std::function<Status(const WeightUpdateRequest&)> update_weights_;
+  const ExpertRecording expert_record_;
   RequestLog log_;
   GrammarMetrics grammar_metrics_;
   LiveRequests live_;

@@ -117,6 +117,10 @@ Result<exec::ExecutorOptions> MakeExecutorOptions(const ModelOptions& model,
   options.dp_size = model.dp_size;
   options.ep_size = model.ep_size;
   options.expert_plan.num_redundant = model.ep_num_redundant_experts;
+  if (model.enable_eplb) {
+    options.rebalance = {.interval = model.eplb_rebalance_num_iterations,
+                         .max_balance = model.eplb_min_rebalancing_utilization_threshold};
+  }
   if (model.init_expert_location != "trivial") {
     ASSIGN_OR_RETURN(const std::string text,
                      ReadFile(model.init_expert_location, kMaxExpertPlanBytes));
@@ -124,6 +128,7 @@ Result<exec::ExecutorOptions> MakeExecutorOptions(const ModelOptions& model,
       return status.Under(model.init_expert_location);
     }
   }
+  options.fail_rank_at_step = static_cast<uint64_t>(model.fail_rank_at_step);
   options.page_tokens = model.page_size;
   options.max_context = model.context_length;
   options.max_running = model.max_running_requests;

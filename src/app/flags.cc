@@ -63,6 +63,28 @@ void AddParallelFlags(CLI::App& command, ModelOptions& o) {
                   "write how often each expert was chosen there at the end, for "
                   "--init-expert-location")
       ->group(group);
+  command
+      .add_flag("--enable-eplb", o.enable_eplb,
+                "place experts anew while the server runs, by how often each was chosen")
+      ->group(group);
+  command
+      .add_option("--eplb-rebalance-num-iterations", o.eplb_rebalance_num_iterations,
+                  "steps between two placements")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--eplb-min-rebalancing-utilization-threshold",
+                  o.eplb_min_rebalancing_utilization_threshold,
+                  "experts stay where the mean load of a rank / the fullest's is above this")
+      ->check(NumberBetween(0.0, 1.0))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--fail-rank-at-step", o.fail_rank_at_step,
+                  "for drills: the last rank (CPU) fails at this step, and the server with it")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->group(group);
 }
 
 }  // namespace

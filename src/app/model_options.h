@@ -45,6 +45,10 @@ struct ModelOptions {
   int ep_num_redundant_experts = 0;
   std::string init_expert_location = "trivial";  // or a JSON file
   std::string expert_distribution_file;          // written at the end; empty: not
+  bool enable_eplb = false;                      // experts move while the server runs
+  int64_t eplb_rebalance_num_iterations = 1000;  // steps between two moves
+  double eplb_min_rebalancing_utilization_threshold = 1.0;
+  int64_t fail_rank_at_step = 0;  // 0: never
 };
 
 // The same with the device chosen and its defaults filled in: nothing is "auto" or 0 any more but

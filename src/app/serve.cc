@@ -16,6 +16,7 @@
 #include "app/commands.h"
 #include "app/config_file.h"
 #include "app/engine_stack.h"
+#include "app/expert_record.h"
 #include "app/load_progress.h"
 #include "app/serve_options.h"
 #include "app/signals.h"
@@ -228,6 +229,7 @@ Status Serve(ServeOptions options) {
     tables[i]->SetOutbox(stack->outbox(i));
     table_pointers.push_back(tables[i].get());
   }
+  ExpertRecord experts(stack->executor(), stack->registry(), options.served_model_name);
   api::Service service({.cross_origin = {options.cors_allow_origin},
                         .enable_metrics = options.enable_metrics,
                         .max_queued_requests = options.model.max_queued_requests},
@@ -250,7 +252,10 @@ Status Serve(ServeOptions options) {
                               return stack->UpdateWeights(update.model_path,
                                                           {.abort_all = update.abort_all,
                                                            .flush_cache = update.flush_cache});
-                            }});
+                            },
+                        .expert_record = {.start = [&experts] { return experts.Start(); },
+                                          .stop = [&experts] { return experts.Stop(); },
+                                          .dump = [&experts] { return experts.Dump(); }}});
   stack->Start();
   RETURN_IF_ERROR(server->Start([&service](http::Request& request, http::ResponseWriter writer) {
     if (console::Answer(request, writer)) return;
@@ -263,6 +268,7 @@ Status Serve(ServeOptions options) {
     signal = signals.WaitFor(kSignalPoll);
     if (signal == SIGHUP) Reload(service, tls.get());
     logs.Flush();
+    experts.UpdateMetrics();
   }
   if (signal) {
     LOG_INFO("{}: finishing what runs, at most {} s", *signal == SIGINT ? "SIGINT" : "SIGTERM",
