@@ -2,10 +2,13 @@
 """Randomised soak of one server: many clients that ask, stream, hang up, abort and send nonsense.
 
     tools/soak.py [--clients 64] [--minutes 30] [--seed 1] [--hayate build/hayate] [-- SERVER FLAGS]
+    tools/soak.py --reference-flags='--max-total-tokens 6144' -- --speculative-algorithm NGRAM …
 
-First every greedy prompt of the mix is answered alone; those texts are the references. Then the
-clients run until the time is over. It fails (exit 1, reasons listed) if the server dies or does not
-stop with exit 0, a greedy answer differs from its solo run, an invalid request gets anything but a
+First every request of the mix whose answer is determined (greedy or with a seed; free, with penalties,
+to a JSON schema) is answered alone, by the server itself or by one with the reference flags; those
+texts are the references. Then the clients run until the time is over. It fails (exit 1, reasons
+listed) if the server dies or does not stop with exit 0, such an answer differs from its solo run, an
+invalid request gets anything but a
 4xx, a valid one anything but 200 or 429, the queue, the running set or the page pool do not return to
 their idle values, or (in runs of five minutes and more) the resident size still grows after the first
 quarter. By default the KV pool is small, so that eviction and retraction happen, and so that all of it
@@ -15,14 +18,17 @@ was touched early.
 import argparse
 import asyncio
 import collections
+import contextlib
 import json
 import random
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,6 +48,14 @@ SMALL_POOL = ["--max-total-tokens", "6144"]
 # Gauges that must return to what they were before the first request.
 IDLE_GAUGES = ("sglang:num_running_reqs", "sglang:num_queue_reqs", "sglang:num_used_tokens", "sglang:token_usage")
 MAX_REPORTED_FAILURES = 20
+
+RECORD = '{{"id": {i}, "name": "user{i}", "email": "user{i}@example.com", "active": true}}\n'
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}, "tags": {"type": "array"}},
+    "required": ["name", "age", "tags"],
+}
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON, "strict": True}}
 
 INVALID_BODIES = [
     b"{",
@@ -69,7 +83,7 @@ class Soak:
     port: int
     rng: random.Random
     deadline: float
-    bodies: list[tuple[str, dict]]  # greedy requests: path and body
+    bodies: list[tuple[str, dict]]  # requests whose answers are determined: path and body
     references: list[str] = field(default_factory=list)
     counts: collections.Counter = field(default_factory=collections.Counter)
     failures: list[str] = field(default_factory=list)
@@ -81,8 +95,9 @@ class Soak:
             self.failures.append(message)
 
 
-def greedy_bodies(seed: int) -> list[tuple[str, dict]]:
-    """Short and long prompts, some with a prefix in common, some as chats."""
+def determined_bodies(seed: int) -> list[tuple[str, dict]]:
+    """Greedy and seeded requests with short and long prompts, some with a prefix in common, some as chats,
+    some over texts that repeat themselves, some to a JSON schema."""
     rng = random.Random(seed)
     bodies = []
     shared = stream_load.prompt(seed, 400)
@@ -96,6 +111,18 @@ def greedy_bodies(seed: int) -> list[tuple[str, dict]]:
             bodies.append(("/v1/chat/completions", {**limit, "messages": [{"role": "user", "content": text}]}))
         else:
             bodies.append(("/v1/completions", {**limit, "prompt": text}))
+    for number in range(12):
+        begin = rng.randrange(1000)
+        records = "".join(RECORD.format(i=i) for i in range(begin, begin + rng.randrange(3, 12)))
+        body = {"model": "default", "prompt": records, "max_tokens": rng.choice([16, 64, 150]), "temperature": 0}
+        body |= rng.choice(
+            [{}, {}, {"frequency_penalty": 0.6}, {"temperature": 0.7, "seed": number}, {"stop": ['"active"']}]
+        )
+        bodies.append(("/v1/completions", body))
+    for number in range(6):
+        question = {"role": "user", "content": "A person as JSON. " + stream_load.prompt(seed + number, 10)}
+        body = {"model": "default", "messages": [question], "max_tokens": 60, "response_format": SCHEMA}
+        bodies.append(("/v1/chat/completions", body | {"temperature": number % 2, "seed": number}))
     return bodies
 
 
@@ -131,17 +158,17 @@ def expect_served(soak: Soak, what: str, answer: Answer) -> bool:
     return True
 
 
-async def ask_greedy(soak: Soak) -> None:
+async def ask_determined(soak: Soak) -> None:
     index = soak.rng.randrange(len(soak.bodies))
     path, body = soak.bodies[index]
     if soak.rng.random() < 0.6:
         body = {**body, "stream": True, "stream_options": {"include_usage": True}}
     answer = await complete(HOST, soak.port, body, path=path)
-    if expect_served(soak, f"greedy {index}", answer):
+    if expect_served(soak, f"determined {index}", answer):
         if body.get("stream") and not answer.done:
-            soak.fail(f"greedy {index}: the stream ended without [DONE]")
+            soak.fail(f"determined {index}: the stream ended without [DONE]")
         if answer.text != soak.references[index]:
-            soak.fail(f"greedy {index}: {answer.text!r} instead of {soak.references[index]!r}")
+            soak.fail(f"determined {index}: {answer.text!r} instead of {soak.references[index]!r}")
 
 
 async def ask_sampled(soak: Soak) -> None:
@@ -208,7 +235,7 @@ async def send_garbage(soak: Soak) -> None:
 
 
 ACTIONS = [
-    (ask_greedy, 60),
+    (ask_determined, 60),
     (ask_sampled, 12),
     (hang_up_while_streaming, 10),
     (hang_up_before_answer, 5),
@@ -269,16 +296,21 @@ async def wait_until_idle(soak: Soak, idle: dict[str, float]) -> None:
         await asyncio.sleep(0.5)
 
 
+async def answer_alone(soak: Soak, port: int) -> None:
+    for path, body in soak.bodies:
+        answer = await complete(HOST, port, body, path=path)
+        if answer.status != 200:
+            sys.exit(f"soak: a solo run failed with status {answer.status}: {answer.error}")
+        soak.references.append(answer.text)
+
+
 async def run(soak: Soak, process: subprocess.Popen, clients: int) -> list[dict]:
     idle = await metrics(soak.port)
     missing = [name for name in IDLE_GAUGES if name not in idle]
     if missing:
         soak.fail(f"/metrics has no {', '.join(missing)}")
-    for path, body in soak.bodies:
-        answer = await complete(HOST, soak.port, body, path=path)
-        if answer.status != 200:
-            sys.exit(f"soak: a solo run failed with status {answer.status}: {answer.error}")
-        soak.references.append(answer.text)
+    if not soak.references:
+        await answer_alone(soak, soak.port)
     length = soak.deadline
     soak.deadline += time.monotonic()
     samples: list[dict] = []
@@ -313,6 +345,39 @@ async def wait_until_ready(port: int, process: subprocess.Popen, log: Path) -> N
         await asyncio.sleep(0.05)
 
 
+@contextlib.contextmanager
+def serve(args: argparse.Namespace, flags: list[str]) -> Iterator[tuple[subprocess.Popen, int, Path]]:
+    """A server with its port and its log, which still runs at the end; whoever wants its exit status waits for it."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port = probe.getsockname()[1]
+    log = Path(tempfile.mkstemp(prefix="hayate-soak-", suffix=".log")[1])
+    command = [args.hayate, "serve", "--host", HOST, "--port", str(port), "--enable-metrics", *flags]
+    if args.model:
+        command += ["--model-path", args.model]
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+    try:
+        yield process, port, log
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def ask_reference(args: argparse.Namespace, soak: Soak) -> None:
+    async def everything(process: subprocess.Popen, port: int, log: Path) -> None:
+        await wait_until_ready(port, process, log)
+        await answer_alone(soak, port)
+
+    with serve(args, shlex.split(args.reference_flags)) as server:
+        asyncio.run(everything(*server))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Randomised soak of one server.")
     parser.add_argument("--clients", type=int, default=64)
@@ -320,37 +385,27 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--hayate", type=Path, default=ROOT / "build" / "hayate")
     parser.add_argument("--model", help="default: the default model")
+    parser.add_argument("--reference-flags", help="of a server that gives the references; default: the server itself")
     parser.add_argument("flags", nargs="*", help=f"flags of hayate serve, after --; default: {' '.join(SMALL_POOL)}")
     args = parser.parse_args()
 
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port = probe.getsockname()[1]
-    log = Path(tempfile.mkstemp(prefix="hayate-soak-", suffix=".log")[1])
-    command = [args.hayate, "serve", "--host", HOST, "--port", str(port), "--enable-metrics"]
-    command += args.flags or SMALL_POOL
-    if args.model:
-        command += ["--model-path", args.model]
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
-    soak = Soak(port, random.Random(args.seed), 60.0 * args.minutes, greedy_bodies(args.seed))
+    soak = Soak(0, random.Random(args.seed), 60.0 * args.minutes, determined_bodies(args.seed))
+    if args.reference_flags is not None:
+        ask_reference(args, soak)
 
-    async def everything() -> list[dict]:
-        await wait_until_ready(port, process, log)
-        return await run(soak, process, args.clients)
-
-    try:
-        samples = asyncio.run(everything())
-    finally:
+    async def everything(process: subprocess.Popen, log: Path) -> list[dict]:
+        await wait_until_ready(soak.port, process, log)
+        samples = await run(soak, process, args.clients)
         if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-        try:
-            code = process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            code = "none: it had to be killed"
-    if code != 0:
-        soak.fail(f"exit status of the server: {code}")
+            drafted = {name: value for name, value in (await metrics(soak.port)).items() if ":spec_" in name}
+            print(json.dumps({name: value for name, value in drafted.items() if "_bucket" not in name}))
+        return samples
+
+    with serve(args, args.flags or SMALL_POOL) as (process, port, log):
+        soak.port = port
+        samples = asyncio.run(everything(process, log))
+    if process.returncode != 0:
+        soak.fail(f"exit status of the server: {process.returncode}")
     peak = max((sample["rss_bytes"] for sample in samples), default=0)
     print(json.dumps({"seed": args.seed, "clients": args.clients, "minutes": args.minutes, "log": str(log)}))
     print(json.dumps({"counts": soak.counts, "tokens": soak.tokens, "rss_peak_bytes": peak}))
