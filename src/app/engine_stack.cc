@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <optional>
 #include <utility>
 
 #include "app/default_model.h"
@@ -23,6 +24,8 @@ constexpr uint64_t kDummySeed = 1;
 // Of the CUDA products' widest tiles (ops/matmul/sm90).
 constexpr int32_t kCudaTileTokens = 128;
 constexpr int32_t kForcedCostTokens = 16;  // of the largest step measured for forced drafts
+// How long the cost of drafts is measured, for forced ones and for others.
+constexpr int64_t kForcedCostNs = 100'000'000, kCostNs = 2'000'000'000;
 constexpr size_t kMaxExpertPlanBytes = size_t{64} << 20;
 
 Result<DType> ParseKvDtype(const std::string& name) {
@@ -217,24 +220,12 @@ Status EngineStack::MakeDrafting(const Options& options, const sched::SchedulerO
   const ModelOptions& model = options.model;
   ASSIGN_OR_RETURN(const Speculation speculation,
                    ResolveSpeculation(model.speculation, model.device, model.max_running_requests));
-  // Forced text is short and sure: a rough curve will do, and a quick start.
-  const int32_t measured_tokens = speculation.source == engine::DraftSource::kGrammar
-                                      ? std::min(kForcedCostTokens, scheduler.max_step_tokens())
-                                      : scheduler.max_step_tokens();
-  ASSIGN_OR_RETURN(spec::StepCost cost,
-                   spec::MeasureStepCost(*executor_, clock_,
-                                         {.vocab_size = executor_->facts().vocab_size,
-                                          .max_drafts = scheduler.max_drafts,
-                                          .max_rows = scheduler.max_running,
-                                          .max_step_tokens = measured_tokens,
-                                          .layout = &executor_->cache_layout(),
-                                          .pool_pages = executor_->pool_pages()}));
-  std::string points;
-  for (const spec::StepCost::Point& point : cost.points()) {
-    points += fmt::format(" {}: {:.2f}", point.tokens, point.ns * 1e-6);
+  std::optional<spec::StepCost> cost;
+  if (speculation.adaptive) {
+    ASSIGN_OR_RETURN(cost, MeasureStepCost(scheduler, speculation.source));
+  } else {
+    LOG_INFO("speculation: {} drafts a row, whatever they cost", scheduler.max_drafts);
   }
-  LOG_INFO("speculation: up to {} drafts a row; ms of a step by its tokens:{}",
-           scheduler.max_drafts, points);
   speculation_metrics_ =
       std::make_unique<engine::SpeculationMetrics>(registry_, options.metrics_model_name);
   drafting_ = std::make_unique<engine::Drafting>(
@@ -246,6 +237,31 @@ Status EngineStack::MakeDrafting(const Options& options, const sched::SchedulerO
                               .forced_accept_length = model.speculation.forced_acceptance},
       std::move(cost), *speculation_metrics_);
   return OkStatus();
+}
+
+Result<spec::StepCost> EngineStack::MeasureStepCost(const sched::SchedulerOptions& scheduler,
+                                                    engine::DraftSource source) {
+  // Forced text is short and sure: a rough curve will do, and a quick start.
+  const bool forced = source == engine::DraftSource::kGrammar;
+  ASSIGN_OR_RETURN(
+      spec::StepCost cost,
+      spec::MeasureStepCost(
+          *executor_, clock_,
+          {.vocab_size = executor_->facts().vocab_size,
+           .max_drafts = scheduler.max_drafts,
+           .max_rows = scheduler.max_running,
+           .max_step_tokens = forced ? std::min(kForcedCostTokens, scheduler.max_step_tokens())
+                                     : scheduler.max_step_tokens(),
+           .budget_ns = forced ? kForcedCostNs : kCostNs,
+           .layout = &executor_->cache_layout(),
+           .pool_pages = executor_->pool_pages()}));
+  std::string points;
+  for (const spec::StepCost::Point& point : cost.points()) {
+    points += fmt::format(" {}: {:.2f}", point.tokens, point.ns * 1e-6);
+  }
+  LOG_INFO("speculation: up to {} drafts a row; ms of a step by its tokens:{}",
+           scheduler.max_drafts, points);
+  return cost;
 }
 
 EngineStack::~EngineStack() = default;

@@ -63,8 +63,10 @@ class EngineStack {
 
  private:
   EngineStack() = default;
-  // Measures what drafts cost; the executor is idle and the cache holds nothing yet.
   Status MakeDrafting(const Options& options, const sched::SchedulerOptions& scheduler);
+  // What drafts cost; the executor is idle and the cache holds nothing yet.
+  Result<spec::StepCost> MeasureStepCost(const sched::SchedulerOptions& scheduler,
+                                         engine::DraftSource source);
 
   SteadyClock clock_;
   obs::Registry registry_;

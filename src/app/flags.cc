@@ -212,13 +212,13 @@ void AddSpeculationFlags(CLI::App& command, SpeculationFlags& o) {
       .add_option("--speculative-algorithm", o.algorithm,
                   "where drafts come from: GRAMMAR (requests under a grammar: text that it "
                   "forces, and the request's own text; the default on a CPU), NGRAM (the same for "
-                  "every request), STANDALONE (a small model), "
+                  "every request), STANDALONE (a small model), EAGLE3 (a head for the model), "
                   "NEXTN or EAGLE (the model's MTP layers), DSPARK; NONE")
       ->group(group);
   command
       .add_option("--speculative-num-draft-tokens", o.num_draft_tokens,
                   "most tokens that a step verifies for a request: its drafts and one more (NGRAM "
-                  "12, STANDALONE 4, NEXTN 2, DSPARK 6)")
+                  "12, STANDALONE 4, EAGLE3 4, NEXTN 2, DSPARK 6)")
       ->check(CLI::Range(2, 65))
       ->group(group);
   command
@@ -227,7 +227,18 @@ void AddSpeculationFlags(CLI::App& command, SpeculationFlags& o) {
       ->group(group);
   command
       .add_option("--speculative-draft-model-path", o.draft_model_path,
-                  "STANDALONE: a model with the same vocabulary")
+                  "STANDALONE: a model with the same vocabulary; EAGLE3: the head")
+      ->group(group);
+  command
+      .add_option("--speculative-eagle-topk", o.eagle_topk,
+                  "SGLang's guesses for a place; drafts are a chain, which is 1")
+      ->group(group);
+  command
+      .add_option("--speculative-adaptive", o.adaptive,
+                  "on: as many drafts as make tokens come fastest, by their chances and the "
+                  "measured time of steps; off: all there are, for runs to compare")
+      ->expected(0, 1)
+      ->default_str("on")
       ->group(group);
   command
       .add_option("--speculative-forced-acceptance", o.forced_acceptance,

@@ -23,6 +23,7 @@ constexpr Algorithm kAlgorithms[] = {
     {"GRAMMAR", engine::DraftSource::kGrammar, models::DraftKind::kNone, 11},
     {"NGRAM", engine::DraftSource::kNgram, models::DraftKind::kNone, 11},
     {"STANDALONE", engine::DraftSource::kModel, models::DraftKind::kStandalone, 3},
+    {"EAGLE3", engine::DraftSource::kModel, models::DraftKind::kEagle3, 3},
     {"NEXTN", engine::DraftSource::kModel, models::DraftKind::kNextN, 1},
     {"EAGLE", engine::DraftSource::kModel, models::DraftKind::kNextN, 1},
     {"DSPARK", engine::DraftSource::kModel, models::DraftKind::kDspark, 5},
@@ -41,13 +42,14 @@ Result<Algorithm> FindAlgorithm(const std::string& name) {
   }
   return Error(ErrorCode::kInvalidArgument,
                "--speculative-algorithm '{}' is unknown; use NONE, GRAMMAR, NGRAM, STANDALONE, "
-               "NEXTN or DSPARK",
+               "EAGLE3, NEXTN or DSPARK",
                name);
 }
 
 Status CheckUnused(const SpeculationFlags& flags) {
   const bool any = !flags.draft_model_path.empty() || flags.num_steps != 0 ||
-                   flags.num_draft_tokens != 0 || flags.forced_acceptance != 0;
+                   flags.num_draft_tokens != 0 || flags.eagle_topk != 1 || !flags.adaptive ||
+                   flags.forced_acceptance != 0;
   if (!any) return OkStatus();
   return Status(ErrorCode::kInvalidArgument,
                 "--speculative-… flags need --speculative-algorithm too");
@@ -90,11 +92,16 @@ Result<Speculation> ResolveSpeculation(const SpeculationFlags& flags, const std:
                  "there",
                  algorithm.name);
   }
-  const bool own_model = algorithm.draft_model == models::DraftKind::kStandalone;
+  const bool own_model = algorithm.draft_model == models::DraftKind::kStandalone ||
+                         algorithm.draft_model == models::DraftKind::kEagle3;
   if (own_model != !flags.draft_model_path.empty()) {
     return Error(ErrorCode::kInvalidArgument,
                  "--speculative-algorithm {} {} --speculative-draft-model-path", algorithm.name,
                  own_model ? "needs" : "takes no");
+  }
+  if (flags.eagle_topk != 1) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "--speculative-eagle-topk {}: drafts are a chain, which is 1", flags.eagle_topk);
   }
   ASSIGN_OR_RETURN(result.max_drafts, NumDrafts(flags, algorithm.default_drafts));
   if (flags.forced_acceptance != 0 &&
@@ -103,6 +110,7 @@ Result<Speculation> ResolveSpeculation(const SpeculationFlags& flags, const std:
                  "--speculative-forced-acceptance {}: rows of {} drafts bring 1 to {} tokens",
                  flags.forced_acceptance, result.max_drafts, result.max_drafts + 1);
   }
+  result.adaptive = flags.adaptive && flags.forced_acceptance == 0;
   result.draft_model = algorithm.draft_model;
   result.source = algorithm.source;
   const int32_t most =

@@ -11,11 +11,14 @@
 namespace hayate::app {
 
 struct SpeculationFlags {
-  // NONE, GRAMMAR, NGRAM, STANDALONE, NEXTN (EAGLE), DSPARK; empty: GRAMMAR on a CPU, else NONE.
+  // NONE, GRAMMAR, NGRAM, STANDALONE, EAGLE3, NEXTN (EAGLE), DSPARK; empty: GRAMMAR on a CPU, else
+  // NONE.
   std::string algorithm;
-  std::string draft_model_path;  // STANDALONE
+  std::string draft_model_path;  // STANDALONE, EAGLE3
   int32_t num_steps = 0;         // drafts of a row; 0: num_draft_tokens − 1
   int32_t num_draft_tokens = 0;  // tokens of a row that verifies, drafts + 1; 0: the algorithm's
+  int32_t eagle_topk = 1;        // guesses for a place; only 1 exists
+  bool adaptive = true;          // false: a step verifies all drafts that there are
   double forced_acceptance = 0;  // benches: tokens a row brings; 0: off
 };
 
@@ -25,6 +28,7 @@ struct Speculation {
   engine::DraftSource source = engine::DraftSource::kNgram;
   int32_t max_drafts = 0;
   int32_t max_step_drafts = 0;
+  bool adaptive = true;  // how many are verified follows the measured time of steps
 };
 
 // kInvalidArgument names the flag that is wrong or does not fit the device.

@@ -17,15 +17,20 @@ constexpr float kLikely = 0.5f;
 // Drafts that nobody asked for must cost nothing: the wait wants a tenth more tokens a second,
 // beyond what the overlap is worth and the measured times may be wrong by.
 constexpr double kUnaskedGain = 1.1;
-// How often the steps wait for a drafter whose drafts were not worth verifying.
+// The steps wait for a drafter if its drafts were worth verifying so often; else every so many
+// plans.
+constexpr float kUseful = 0.125f;
+constexpr float kUsefulStep = 0.0625f;
 constexpr uint32_t kRetryEvery = 32;
 
 }  // namespace
 
-Drafting::Drafting(const DraftingOptions& options, spec::StepCost cost, SpeculationMetrics& metrics)
+Drafting::Drafting(const DraftingOptions& options, std::optional<spec::StepCost> cost,
+                   SpeculationMetrics& metrics)
     : options_(options), cost_(std::move(cost)), metrics_(metrics) {
   CHECK_GE(options.max_drafts, 1);
   CHECK_GE(options.max_step_drafts, options.max_drafts);
+  CHECK(options.forced_accept_length == 0 || !cost_);
 }
 
 void Drafting::Update(const sched::Scheduler& scheduler, GrammarStates& grammars) {
@@ -60,14 +65,18 @@ void Drafting::UpdateIndex(const sched::Sequence& sequence, State& state) {
 }
 
 double Drafting::RateToBeat() const {
-  const double plain = step_.num_rows / cost_.Ns(step_.num_tokens);
+  const double plain = step_.num_rows / cost_->Ns(step_.num_tokens);
   return options_.source == DraftSource::kGrammar ? kUnaskedGain * plain : plain;
 }
 
-// The token in flight is likely to be the one guessed, and drafts behind it would pay.
 bool Drafting::WorthWaiting(const State& state) const {
-  if (options_.source == DraftSource::kModel) return plans_without_drafts_ % kRetryEvery == 0;
-  if (options_.forced_accept_length > 0) return true;
+  if (!cost_) return true;
+  if (options_.source != DraftSource::kModel) return NgramWorthWaiting(state);
+  return usefulness_ >= kUseful || num_plans_ % kRetryEvery == 0;
+}
+
+// The token in flight is likely to be the one guessed, and drafts behind it would pay.
+bool Drafting::NgramWorthWaiting(const State& state) const {
   const int32_t match = state.index.match_length();
   if (!state.index.has_match() || state.by_match.Rate(match) < kLikely) return false;
   const double plain = RateToBeat();
@@ -76,7 +85,7 @@ bool Drafting::WorthWaiting(const State& state) const {
   for (int32_t i = 1; i <= options_.max_drafts; ++i) {
     chance *= state.by_match.Rate(match + i);
     tokens += static_cast<double>(chance);
-    if (tokens / cost_.Ns(step_.num_tokens + i) > plain) return true;
+    if (tokens / cost_->Ns(step_.num_tokens + i) > plain) return true;
   }
   return false;
 }
@@ -91,7 +100,7 @@ bool Drafting::ForcedWorthWaiting(const State& state, GrammarState& grammar) con
   for (int32_t i = 1; i < forced && chance >= kLikely; ++i) {
     chance *= state.spelling.Rate();
     tokens += static_cast<double>(chance);
-    if (tokens / cost_.Ns(step_.num_tokens + i) > plain) return true;
+    if (tokens / cost_->Ns(step_.num_tokens + i) > plain) return true;
   }
   return false;
 }
@@ -130,6 +139,7 @@ spec::DraftLengths::Step Drafting::StepOf(const sched::Scheduler& scheduler) con
 }
 
 void Drafting::Propose(sched::Scheduler& scheduler, GrammarStates& grammars) {
+  ++num_plans_;
   drafted_.clear();
   survival_.clear();
   for (sched::Sequence* sequence : scheduler.running()) {
@@ -146,14 +156,24 @@ void Drafting::Propose(sched::Scheduler& scheduler, GrammarStates& grammars) {
     drafted_.push_back(sequence);
     survival_.push_back(std::span<const float>(state.survival).first(sequence->drafts.size()));
   }
-  if (drafted_.empty() || options_.forced_accept_length > 0) return;
+  if (drafted_.empty()) return;
+  const int32_t num_drafts = ChooseLengths();
+  metrics_.chosen_drafts.Set(num_drafts);
+  usefulness_ += kUsefulStep * ((num_drafts > 0 ? 1.0f : 0.0f) - usefulness_);
+}
+
+int32_t Drafting::ChooseLengths() {
+  if (!cost_) {
+    size_t num_drafts = 0;
+    for (const auto& survival : survival_) num_drafts += survival.size();
+    return std::min(static_cast<int32_t>(num_drafts), options_.max_step_drafts);
+  }
   chosen_.resize(drafted_.size());
-  const int32_t num_drafts = lengths_.Choose(cost_, step_, survival_, chosen_);
+  const int32_t num_drafts = lengths_.Choose(*cost_, step_, survival_, chosen_);
   for (size_t i = 0; i < drafted_.size(); ++i) {
     drafted_[i]->drafts.resize(static_cast<size_t>(chosen_[i]));
   }
-  metrics_.chosen_drafts.Set(num_drafts);
-  plans_without_drafts_ = num_drafts > 0 ? 0 : plans_without_drafts_ + 1;
+  return num_drafts;
 }
 
 void Drafting::Draft(sched::Sequence& sequence, State& state) const {
@@ -175,8 +195,9 @@ void Drafting::Draft(sched::Sequence& sequence, State& state) const {
     sequence.drafts.assign(state.proposed.begin(),
                            state.proposed.begin() + static_cast<ptrdiff_t>(count));
     for (size_t i = 0; i < count; ++i) {
-      chance *= i < state.confidences.size() ? state.confidences[i]
-                                             : state.by_place.Rate(static_cast<int32_t>(i));
+      chance *= i < state.confidences.size()
+                    ? state.confidences[i]
+                    : state.by_place.Rate(by_place_, static_cast<int32_t>(i));
       state.survival.push_back(chance);
     }
   }
@@ -223,7 +244,7 @@ void Drafting::Committed(const sched::Sequence& sequence, const StepRow& row, Ro
   } else if (state.num_forced > 0) {
     state.spelling.Observe(row.num_drafts, accepted);
   } else {
-    state.by_place.Observe(row.num_drafts, accepted);
+    state.by_place.Observe(by_place_, row.num_drafts, accepted);
   }
 }
 

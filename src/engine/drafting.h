@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -40,7 +41,7 @@ struct DraftingOptions {
   // that have penalties get no drafts.
   bool counts_what_stands = true;
   // Benches: every row brings so many tokens on average, [1, max_drafts + 1], whatever is drawn,
-  // and has max_drafts drafts. 0: off.
+  // and has max_drafts drafts. 0: off. Wants no cost.
   double forced_accept_length = 0;
 };
 
@@ -48,8 +49,10 @@ using GrammarStates = std::unordered_map<RequestId, GrammarState>;
 
 class Drafting {
  public:
-  // The metrics outlive it.
-  Drafting(const DraftingOptions& options, spec::StepCost cost, SpeculationMetrics& metrics);
+  // Without a cost every row verifies all the drafts that there are, and every plan waits for the
+  // last commit: what is drafted does not depend on any measured time. The metrics outlive it.
+  Drafting(const DraftingOptions& options, std::optional<spec::StepCost> cost,
+           SpeculationMetrics& metrics);
 
   // Before a plan: takes in what was committed. Then, when it will not wait, Propose.
   void Update(const sched::Scheduler& scheduler, GrammarStates& grammars);
@@ -67,7 +70,7 @@ class Drafting {
   struct State {
     spec::NgramIndex index;
     spec::MatchAcceptance by_match;
-    spec::PlaceAcceptance by_place;
+    spec::SequenceAcceptance by_place;
     spec::SpellingAcceptance spelling;
     std::vector<TokenId> proposed;   // the drafter's, behind the first proposed_at tokens
     std::vector<float> confidences;  // one per proposed; empty: none
@@ -86,21 +89,27 @@ class Drafting {
   // Tokens a nanosecond that a plan must promise to be waited for.
   double RateToBeat() const;
   bool WorthWaiting(const State& state) const;
+  bool NgramWorthWaiting(const State& state) const;
   bool ForcedWorthWaiting(const State& state, GrammarState& grammar) const;
   // Whether anything is kept of the sequence.
   bool Follows(const sched::Sequence& sequence) const;
+  // Cuts the drafts of drafted_ to the lengths that pay; returns how many are left.
+  int32_t ChooseLengths();
   bool CanDraft(const sched::Sequence& sequence) const;
   int32_t MaxDrafts(const sched::Sequence& sequence) const;
   spec::DraftLengths::Step StepOf(const sched::Scheduler& scheduler) const;
 
   const DraftingOptions options_;
-  const spec::StepCost cost_;
+  const std::optional<spec::StepCost> cost_;
   SpeculationMetrics& metrics_;
   spec::DraftLengths lengths_;
   std::unordered_map<RequestId, State> states_;
-  spec::DraftLengths::Step step_;      // the next plan without drafts, about
-  int32_t fill_budget_ = 0;            // tokens that may still be indexed in this turn
-  uint32_t plans_without_drafts_ = 0;  // in a row
+  spec::DraftLengths::Step step_;   // the next plan without drafts, about
+  int32_t fill_budget_ = 0;         // tokens that may still be indexed in this turn
+  spec::PlaceAcceptance by_place_;  // of all sequences
+  uint32_t num_plans_ = 0;
+  // How often drafts that were there were worth verifying, moving average.
+  float usefulness_ = 1.0f;
 
   // Of one Propose, kept for their memory; entry for entry.
   std::vector<sched::Sequence*> drafted_;

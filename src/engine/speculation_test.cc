@@ -87,6 +87,68 @@ TEST(Speculation, ForcedAcceptanceBringsTheDeclaredLength) {
   world.ExpectAtRest();
 }
 
+// With a drafter that is never right.
+TEST(Speculation, AFixedLengthIsVerifiedWhateverItCosts) {
+  for (const bool fixed : {true, false}) {
+    WorldOptions options = ModelDrafts(4, 0.0f);
+    options.step_cost.clear();
+    if (!fixed) options.step_cost = {{.tokens = 1, .ns = 1e6}, {.tokens = 2, .ns = 2e6}};
+    World world(options);
+    Rng rng(5);
+    Request request = MakeRequest(RandomPrompt(rng, 20), 61);
+    request.sampling.ignore_eos = true;
+    const RequestId id = world.Submit(request);
+    world.Settle();
+    EXPECT_EQ(world.Tokens(id), Solo(request));
+    // No draft stands, and the last token has none.
+    EXPECT_EQ(world.Last(id).num_verifies, fixed ? 59 : 0);
+    // 59 rows of four, but for the last three tokens'.
+    EXPECT_EQ(world.Last(id).num_drafts, fixed ? 59 * 4 - 1 - 2 - 3 : 0);
+    world.ExpectAtRest();
+  }
+}
+
+// A device that computes 32 tokens in the time of one. Drafts are verified as far as they cost
+// nothing, and the confident ones a little further.
+TEST(Speculation, TheMoreSequencesRunTheFewerDraftsEachVerifies) {
+  double before = 1e9;
+  for (const int32_t batch : {1, 4, 8, 16, 32, 64}) {
+    WorldOptions options = ModelDrafts(5, 0.0f);
+    options.draft_confidences = true;
+    options.total_tokens = 16384;
+    options.scheduler.max_running = batch;
+    options.scheduler.max_step_drafts = 5 * batch;
+    options.scheduler.chunked_prefill_size = 1024;
+    options.step_cost = {{1, 1e6}, {32, 1e6}, {64, 2e6}, {512, 16e6}};
+    World world(options);
+    Rng rng(6);
+    std::vector<RequestId> ids;
+    for (int32_t i = 0; i < batch; ++i) {
+      Request request = MakeRequest(RandomPrompt(rng, 8), 60);
+      request.sampling.ignore_eos = true;
+      ids.push_back(world.Submit(request));
+    }
+    double highest = 0;
+    while (world.engine_->Turn()) {
+      world.Collect();
+      highest = std::max(highest, world.speculation_metrics_.chosen_drafts.value());
+    }
+    world.Collect();
+    double verifies = 0, drafts = 0;
+    for (const RequestId id : ids) {
+      verifies += world.Last(id).num_verifies;
+      drafts += world.Last(id).num_drafts;
+    }
+    const double per_sequence = drafts / (60.0 * batch);
+    // The metric is of a whole step.
+    EXPECT_GE(highest, per_sequence * batch);
+    EXPECT_LE(highest, 5.0 * batch);
+    EXPECT_LE(per_sequence, before) << batch;
+    before = per_sequence;
+  }
+  EXPECT_LT(before, 0.5);
+}
+
 TEST(Speculation, TheNextRequestMayReuseWhatStoodAndNothingElse) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     World world(ModelDrafts(5, 0.6f));

@@ -23,7 +23,7 @@ int32_t DraftLengths::Choose(const StepCost& cost, const Step& step,
   size_t best = 0;
   for (size_t m = 1; m <= limit; ++m) {
     tokens += static_cast<double>(drafts_[m - 1].first);
-    const double rate = tokens / cost.Ns(step.num_tokens + static_cast<int32_t>(m));
+    const double rate = tokens / cost.MostNs(step.num_tokens + static_cast<int32_t>(m));
     if (rate > best_rate) {
       best_rate = rate;
       best = m;

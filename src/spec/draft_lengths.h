@@ -7,7 +7,8 @@
 //
 //   (rows + Σ of the m largest a) / cost(base tokens + m)
 //
-// Every m is looked at, so steps and plateaus of the cost do not stop the search. What is chosen
+// Every m is looked at, so steps and plateaus of the cost do not stop the search; between measured
+// sizes the larger one's time counts, so that no step of the cost is climbed unseen. What is chosen
 // changes how long an answer takes, not the answer.
 
 #include <cstdint>

@@ -11,8 +11,9 @@ namespace hayate::spec {
 namespace {
 
 constexpr int kRepeats = 3;                   // the quickest counts
-constexpr int64_t kBudgetNs = 2'000'000'000;  // no larger step is tried once so much has passed
 constexpr int32_t kMaxMeasuredTokens = 1024;  // beyond, cost is a straight line
+// Neighbours whose times differ by less need nothing between them.
+constexpr double kSteep = 1.02;
 
 // A step of `num_tokens` tokens in rows that verify as many drafts as they may, each sequence at
 // its beginning, in pages of its own as far as there are enough.
@@ -52,6 +53,33 @@ StepPlan PlanOf(const StepCostOptions& options, int32_t num_tokens, Rng& rng) {
   return plan;
 }
 
+Result<double> Measure(StepExecutor& executor, const Clock& clock, const StepPlan& plan) {
+  double quickest = std::numeric_limits<double>::max();
+  // The first one warms caches up.
+  for (int repeat = -1; repeat < kRepeats; ++repeat) {
+    const int64_t start_ns = clock.NowNs();
+    executor.Submit(plan);
+    const StepResult& result = executor.WaitOldest();
+    RETURN_IF_ERROR(result.status);
+    if (repeat >= 0) quickest = std::min(quickest, static_cast<double>(clock.NowNs() - start_ns));
+  }
+  return quickest;
+}
+
+// The middle of the neighbours between which a straight line can be most wrong; 0: it is good
+// everywhere. Kernels work in tiles, and a line over their steps misjudges a draft by a fifth.
+int32_t SteepestMiddle(const std::vector<StepCost::Point>& points) {
+  double steepest = kSteep;
+  int32_t middle = 0;
+  for (size_t i = 1; i < points.size(); ++i) {
+    const StepCost::Point &low = points[i - 1], &high = points[i];
+    if (high.tokens - low.tokens < 2 || high.ns < steepest * low.ns) continue;
+    steepest = high.ns / low.ns;
+    middle = low.tokens + (high.tokens - low.tokens) / 2;
+  }
+  return middle;
+}
+
 }  // namespace
 
 StepCost::StepCost(std::vector<Point> points) : points_(std::move(points)) {
@@ -72,29 +100,33 @@ double StepCost::Ns(int32_t tokens) const {
   return low.ns + slope * (tokens - low.tokens);
 }
 
+double StepCost::MostNs(int32_t tokens) const {
+  const auto point = std::ranges::lower_bound(points_, tokens, {}, &Point::tokens);
+  return point == points_.end() ? Ns(tokens) : point->ns;
+}
+
 Result<StepCost> MeasureStepCost(StepExecutor& executor, const Clock& clock,
                                  const StepCostOptions& options) {
   const int32_t most = std::min(
       {options.max_step_tokens, kMaxMeasuredTokens, options.max_rows * (options.max_drafts + 1)});
   Rng rng(1);
-  std::vector<StepCost::Point> points;
   const int64_t begin_ns = clock.NowNs();
-  // 1, 2, 3, 4, 6, 8, 12, 16, 24, …
-  for (int32_t tokens = 1; tokens <= most && clock.NowNs() - begin_ns < kBudgetNs;
-       tokens = tokens < 3                     ? tokens + 1
-                : (tokens & (tokens - 1)) == 0 ? tokens + tokens / 2
-                                               : tokens + tokens / 3) {
-    const StepPlan plan = PlanOf(options, tokens, rng);
-    double quickest = std::numeric_limits<double>::max();
-    // The first one warms caches up.
-    for (int repeat = -1; repeat < kRepeats; ++repeat) {
-      const int64_t start_ns = clock.NowNs();
-      executor.Submit(plan);
-      const StepResult& result = executor.WaitOldest();
-      RETURN_IF_ERROR(result.status);
-      if (repeat >= 0) quickest = std::min(quickest, static_cast<double>(clock.NowNs() - start_ns));
-    }
-    points.push_back({tokens, quickest});
+  std::vector<StepCost::Point> points;
+  const auto measure = [&](int32_t tokens) -> Status {
+    ASSIGN_OR_RETURN(const double ns, Measure(executor, clock, PlanOf(options, tokens, rng)));
+    const auto after = std::ranges::upper_bound(points, tokens, {}, &StepCost::Point::tokens);
+    points.insert(after, {tokens, ns});
+    return OkStatus();
+  };
+  const auto in_time = [&] { return clock.NowNs() - begin_ns < options.budget_ns; };
+  RETURN_IF_ERROR(measure(1));
+  for (int32_t tokens = 2; tokens / 2 < most && in_time(); tokens *= 2) {
+    RETURN_IF_ERROR(measure(std::min(tokens, most)));
+  }
+  while (in_time()) {
+    const int32_t tokens = SteepestMiddle(points);
+    if (tokens == 0) break;
+    RETURN_IF_ERROR(measure(tokens));
   }
   return StepCost(std::move(points));
 }

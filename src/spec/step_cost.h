@@ -22,6 +22,9 @@ class StepCost {
 
   // Straight lines between the points and on beyond the last; the first point's time before it.
   double Ns(int32_t tokens) const;
+  // The time of the next larger point: what a step of so many tokens may take where kernels work in
+  // tiles. Beyond the last as Ns.
+  double MostNs(int32_t tokens) const;
   const std::vector<Point>& points() const { return points_; }
 
  private:
@@ -33,6 +36,7 @@ struct StepCostOptions {
   int32_t max_drafts = 0;       // of one row
   int32_t max_rows = 0;         // slots
   int32_t max_step_tokens = 0;  // of one plan
+  int64_t budget_ns = 0;        // no further step is tried once so much has passed
   const CacheLayout* layout = nullptr;
   std::vector<int32_t> pool_pages;  // per group, counting the scratch page
 };

@@ -1,12 +1,16 @@
-"""Drafts change no answer: tiny DeepSeek checkpoints with their draft blocks, and drafts from the text,
-against the same servers without. Whether a draft is worth verifying is the server's own choice here;
-exec/speculation_test.cc verifies all of them."""
+"""Drafts change no answer: tiny checkpoints with their draft blocks or heads, and drafts from the text,
+against the same servers without. All drafts that there are get verified, whatever they cost."""
 
 import concurrent.futures
 
 import pytest
-from golden_server import client_of, complete, serve, tokens
+from golden_server import GOLDEN, client_of, complete, serve, tokens
 
+# As SGLang's documentation writes it.
+EAGLE3 = [
+    "--speculative-algorithm", "EAGLE3", "--speculative-num-steps", "3", "--speculative-eagle-topk", "1",
+    "--speculative-num-draft-tokens", "4", "--speculative-draft-model-path",
+]  # fmt: skip
 MTP = ["--speculative-algorithm", "NEXTN", "--speculative-num-steps", "4"]
 DSPARK = ["--speculative-algorithm", "DSPARK"]
 NGRAM = ["--speculative-algorithm", "NGRAM", "--speculative-num-steps", "6"]
@@ -16,6 +20,8 @@ CASES = {
     "v4_dspark": ("deepseek_drafts/v4_dspark", DSPARK),
     "v4_pro_dspark": ("deepseek_drafts/v4_pro_dspark", DSPARK),
     "v41_dspark": ("deepseek_drafts/v41_dspark", DSPARK),
+    "llama_eagle3": ("eagle3/llama/target", [*EAGLE3, str(GOLDEN / "eagle3/llama/head")]),
+    "qwen3_eagle3": ("eagle3/qwen3/target", [*EAGLE3, str(GOLDEN / "eagle3/qwen3/head")]),
     "v4_ngram": ("deepseek_v4/ratio_32", NGRAM),
     "v41_ngram": ("deepseek_v41/tiny", NGRAM),
 }
@@ -27,7 +33,7 @@ def pair(request, tmp_path_factory):
     case, flags = CASES[request.param]
     folders = [tmp_path_factory.mktemp(name) for name in ("drafting", "plain")]
     with (
-        serve(case, folders[0], *flags) as drafting,
+        serve(case, folders[0], *flags, "--speculative-adaptive", "off") as drafting,
         serve(case, folders[1]) as plain,
         client_of(drafting) as one,
         client_of(plain) as other,

@@ -19,6 +19,9 @@ TokenId SimulatedNextToken(std::span<const TokenId> context, int32_t vocab_size)
 
 SimulatedExecutor::SimulatedExecutor(Options options, VirtualClock& clock)
     : options_(std::move(options)), clock_(clock), rng_(options_.seed) {
+  if (!options_.step_times.empty()) {
+    step_cost_ = std::make_unique<const spec::StepCost>(options_.step_times);
+  }
   const auto slots = static_cast<size_t>(options_.max_slots);
   const auto pages_per_slot =
       static_cast<size_t>(CeilDiv(options_.max_context, options_.layout.page_tokens));
@@ -39,7 +42,8 @@ StepResult& SimulatedExecutor::WaitOldest() {
   CHECK(!in_flight_.empty());
   const StepPlan plan = std::move(in_flight_.front());
   in_flight_.pop_front();
-  clock_.AdvanceNs(options_.step_ns + plan.num_tokens * options_.token_ns);
+  clock_.AdvanceNs(step_cost_ != nullptr ? static_cast<int64_t>(step_cost_->Ns(plan.num_tokens))
+                                         : options_.step_ns + plan.num_tokens * options_.token_ns);
   result_ = {.step = plan.step};
   if (plan.step >= fail_from_) {
     result_.status = Status(ErrorCode::kUnavailable, "simulated device failure");
@@ -103,14 +107,13 @@ RowResult SimulatedExecutor::RunRow(const StepPlan& plan, const StepRow& row) {
     const int32_t num_stand = row.end - row.num_drafts + static_cast<int32_t>(result.tokens.size());
     std::vector<TokenId> context = ReadContext(row, num_stand - 1);
     context.push_back(result.tokens.back());
-    result.drafts = ProposeDrafts(row, std::move(context));
+    ProposeDrafts(row, std::move(context), result);
   }
   return result;
 }
 
-std::vector<TokenId> SimulatedExecutor::ProposeDrafts(const StepRow& row,
-                                                      std::vector<TokenId> context) {
-  std::vector<TokenId> drafts;
+void SimulatedExecutor::ProposeDrafts(const StepRow& row, std::vector<TokenId> context,
+                                      RowResult& result) {
   for (int32_t i = 0; i < options_.max_drafts; ++i) {
     const auto page_index = static_cast<size_t>((row.end + i) / options_.layout.page_tokens);
     for (const auto& tables : tables_) {
@@ -118,13 +121,15 @@ std::vector<TokenId> SimulatedExecutor::ProposeDrafts(const StepRow& row,
           << "no page for draft position " << row.end + i;
     }
     TokenId draft = SimulatedNextToken(context, options_.vocab_size);
-    if (rng_.NextFloat() >= options_.draft_quality) {
-      draft = static_cast<TokenId>(rng_.Below(static_cast<uint32_t>(options_.vocab_size)));
+    float quality = options_.draft_quality;
+    if (options_.draft_confidences) result.draft_confidences.push_back(quality = rng_.NextFloat());
+    if (rng_.NextFloat() >= quality) {
+      const auto others = static_cast<uint32_t>(options_.vocab_size - 1);
+      draft = (draft + 1 + static_cast<TokenId>(rng_.Below(others))) % options_.vocab_size;
     }
     context.push_back(draft);
-    drafts.push_back(draft);
+    result.drafts.push_back(draft);
   }
-  return drafts;
 }
 
 // The first token at or after `token`, round the vocabulary, that the mask allows.

@@ -6,12 +6,14 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/rng.h"
 #include "core/step_executor.h"
+#include "spec/step_cost.h"
 #include "tensor/cache_layout.h"
 
 namespace hayate::engine {
@@ -30,10 +32,12 @@ class SimulatedExecutor final : public StepExecutor {
     int32_t vocab_size = 50;
     int64_t step_ns = 1'000'000;  // a step's time: step_ns + tokens × token_ns
     int64_t token_ns = 10'000;
+    std::vector<spec::StepCost::Point> step_times = {};  // in place of the two
     // The drafter: guesses behind the draws of a row that proposes, each right with the given
-    // chance.
+    // chance; or with a random one, which is its confidence.
     int32_t max_drafts = 0;
     float draft_quality = 0.5f;
+    bool draft_confidences = false;
     uint64_t seed = 1;
   };
   // The clock advances by a step's time when its result is taken.
@@ -53,7 +57,7 @@ class SimulatedExecutor final : public StepExecutor {
   void Apply(const StepPlan& plan);
   RowResult RunRow(const StepPlan& plan, const StepRow& row);
   // Guesses of what follows the row's draws, which lie behind position `end`.
-  std::vector<TokenId> ProposeDrafts(const StepRow& row, std::vector<TokenId> context);
+  void ProposeDrafts(const StepRow& row, std::vector<TokenId> context, RowResult& result);
   TokenId FirstAllowed(const StepPlan& plan, int32_t mask, TokenId token) const;
   // An entry of the pools of the slot's dp rank.
   Entry& At(size_t group, SlotId slot, PageId page, int32_t offset);
@@ -62,6 +66,7 @@ class SimulatedExecutor final : public StepExecutor {
 
   Options options_;
   VirtualClock& clock_;
+  std::unique_ptr<const spec::StepCost> step_cost_;  // of step_times
   Rng rng_;
   std::vector<std::vector<std::vector<Entry>>> pools_;    // [group][dp rank × page][P]
   std::vector<std::vector<std::vector<PageId>>> tables_;  // [group][slot][index]

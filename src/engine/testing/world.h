@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -32,12 +33,15 @@ struct WorldOptions {
   size_t outbox_capacity = 100'000;
   sched::SchedulerOptions scheduler = {};
   kv::PrefixReuse reuse = kv::PrefixReuse::kOn;
-  // Speculation, with scheduler.max_drafts > 0. A step's cost does not depend on its tokens, so
-  // every draft is verified.
+  // Speculation, with scheduler.max_drafts > 0. What steps are known to take: where that does not
+  // depend on their tokens, every draft is verified; so it is where nothing is known.
+  std::vector<spec::StepCost::Point> step_cost = {{.tokens = 1, .ns = 1e6}};
   DraftSource draft_source = DraftSource::kNgram;
   float draft_quality = 0.5f;
+  bool draft_confidences = false;  // each draft's quality is random, and the drafter says it
   double forced_accept_length = 0;
   std::function<void()> wake = [] {};  // the outbox's
+  std::vector<spec::StepCost::Point> step_times = {};  // what steps really take; or the executor's
 };
 
 class World {
@@ -61,13 +65,17 @@ class World {
     scheduler_ = std::make_unique<sched::Scheduler>(options_.scheduler, *cache_, clock_);
     const int32_t max_drafts = options_.scheduler.max_drafts;
     if (max_drafts > 0) {
+      std::optional<spec::StepCost> cost;
+      if (!options.step_cost.empty() && options.forced_accept_length == 0) {
+        cost.emplace(options.step_cost);
+      }
       drafting_ = std::make_unique<Drafting>(
           DraftingOptions{.source = options.draft_source,
                           .max_drafts = max_drafts,
                           .max_step_drafts = options_.scheduler.max_step_drafts,
                           .max_prefill = options_.scheduler.chunked_prefill_size,
                           .forced_accept_length = options.forced_accept_length},
-          spec::StepCost({{.tokens = 1, .ns = 1e6}}), speculation_metrics_);
+          std::move(cost), speculation_metrics_);
     }
     executor_ = std::make_unique<SimulatedExecutor>(
         SimulatedExecutor::Options{.layout = layout,
@@ -76,8 +84,10 @@ class World {
                                    .num_dp_ranks = options_.scheduler.num_dp_ranks,
                                    .max_context = options.max_context,
                                    .vocab_size = options.vocab_size,
+                                   .step_times = options.step_times,
                                    .max_drafts = max_drafts,
-                                   .draft_quality = options.draft_quality},
+                                   .draft_quality = options.draft_quality,
+                                   .draft_confidences = options.draft_confidences},
         clock_);
     engine_ = std::make_unique<Engine>(Engine::Parts{.scheduler = scheduler_.get(),
                                                      .cache = cache_.get(),
