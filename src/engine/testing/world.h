@@ -40,7 +40,7 @@ struct WorldOptions {
   float draft_quality = 0.5f;
   bool draft_confidences = false;  // each draft's quality is random, and the drafter says it
   double forced_accept_length = 0;
-  std::function<void()> wake = [] {};  // the outbox's
+  std::function<void()> wake = [] {};                  // the outbox's
   std::vector<spec::StepCost::Point> step_times = {};  // what steps really take; or the executor's
 };
 
