@@ -242,6 +242,21 @@ TEST_F(ServerTest, ShutdownLetsRequestsUnderWayFinish) {
   EXPECT_FALSE(late.Send(kGetEcho) && !late.ReadAll().empty());
 }
 
+TEST_F(ServerTest, ARequestOnItsWayWhenTheServerStopsIsAnswered) {
+  StartServer();
+  RawClient idle(port());
+  idle.Send(kGetEcho);
+  idle.ReadResponse();
+  RawClient fresh(port()), silent(port());
+  while (server_->num_connections() < 3) std::this_thread::yield();
+  std::thread stopper([&] { EXPECT_TRUE(server_->Shutdown(seconds(20)).ok()); });
+  EXPECT_EQ(idle.ReadAll(), "");  // closed: the server is draining
+  fresh.Send(kGetEcho);
+  EXPECT_THAT(fresh.ReadAll(), StartsWith("HTTP/1.1 200 "));
+  stopper.join();  // the silent one does not hold it
+  EXPECT_EQ(silent.ReadAll(), "");
+}
+
 TEST_F(ServerTest, SurvivesAStormOfBrokenClients) {
   ServerOptions options;
   options.num_threads = 2;

@@ -14,6 +14,8 @@ namespace hayate::http {
 namespace {
 
 constexpr std::chrono::milliseconds kLinger{1000};
+// When draining, what a client may take from connecting to sending.
+constexpr std::chrono::milliseconds kFirstRequestGrace{1000};
 
 }  // namespace
 
@@ -204,7 +206,15 @@ void Connection::BeginLinger() {
 }
 
 void Connection::Drain() {
+  if (state_ != State::kReadHead) return;
+  // What the kernel holds is a request under way, though the loop has not told of it yet.
+  read_ready_ = true;
+  Advance();
   if (state_ != State::kReadHead || !input_.empty()) return;
+  if (!used_) {
+    const int64_t deadline_ns = shard_.loop().After(kFirstRequestGrace);
+    return SetReadDeadline(std::min(read_deadline_ns_, deadline_ns));
+  }
   if (output_.pending() == 0) return Close();
   state_ = State::kFlushing;
 }

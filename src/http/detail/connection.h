@@ -34,7 +34,8 @@ class Connection final : public Watcher {
   bool Start();
   // Answers `status` without reading a request, then closes.
   void Refuse(int status, std::string_view reason);
-  // Closes when idle; otherwise the answer in hand is the last.
+  // Closes when idle; otherwise the answer in hand is the last. A client that has just connected
+  // has a moment to send its request.
   void Drain();
   // Closes at once; tells the exchange.
   void Abort();
@@ -94,6 +95,7 @@ class Connection final : public Watcher {
   bool read_ready_ = true;  // the kernel may hold bytes: edge-triggered, so this must be remembered
   bool write_blocked_ = false;  // until the next EPOLLOUT
   bool peer_closed_ = false;    // FIN came; unread bytes may precede it
+  bool used_ = false;           // a request came
   bool in_turn_end_ = false;
   bool cut_ = false;  // abort at the end of the turn
   bool keep_alive_ = true;

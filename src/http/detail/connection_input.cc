@@ -105,6 +105,7 @@ bool Connection::ReadMore(std::string_view& bytes) {
 }
 
 void Connection::BeginRequest(size_t head_bytes) {
+  used_ = true;
   head_text_.assign(input_, 0, head_bytes);
   input_.erase(0, head_bytes);
   scanner_.Reset();
