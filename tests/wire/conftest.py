@@ -13,14 +13,8 @@ from server_process import ServerProcess
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """One server with default flags plus metrics and cache reports, shared by the whole session."""
     log_path = tmp_path_factory.mktemp("server") / "server.log"
-    process = ServerProcess(["--enable-metrics", "--enable-cache-report"], log_path)
-    try:
-        process.wait_until_ready()
+    with ServerProcess(["--enable-metrics", "--enable-cache-report"], log_path) as process:
         yield process
-    except BaseException:
-        process.kill()
-        raise
-    process.stop()
 
 
 @pytest.fixture

@@ -26,14 +26,8 @@ def serve(case: str, folder: Path, *flags: str) -> Iterator[ServerProcess]:
     if not (checkpoint / "tokenizer.json").exists():
         write_tokenizer(checkpoint)
     arguments = ["--model-path", str(checkpoint), "--enable-cache-report", *SMALL, *flags]
-    process = ServerProcess(arguments, folder / "server.log")
-    try:
-        process.wait_until_ready()
+    with ServerProcess(arguments, folder / "server.log") as process:
         yield process
-    except BaseException:
-        process.kill()
-        raise
-    process.stop()
 
 
 @contextlib.contextmanager

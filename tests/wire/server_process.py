@@ -6,6 +6,7 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import Self
 
 import httpx
 
@@ -55,6 +56,21 @@ class ServerProcess:
                 pass
             assert time.monotonic() < deadline, f"not ready after {START_TIMEOUT_S} s\n{self.log_tail()}"
             time.sleep(0.02)
+
+    def __enter__(self) -> Self:
+        """Ready."""
+        try:
+            self.wait_until_ready()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
+        if failure is None:
+            self.stop()
+        else:
+            self.kill()
 
     def stop(self) -> None:
         """SIGTERM; the server finishes what runs and exits 0."""

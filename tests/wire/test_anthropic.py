@@ -256,10 +256,8 @@ TEMPLATE = (
 def thinker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     folder = tmp_path_factory.mktemp("thinker")
     (folder / "template.jinja").write_text(TEMPLATE)
-    process = ServerProcess(["--chat-template", str(folder / "template.jinja")], folder / "server.log")
-    process.wait_until_ready()
-    yield process
-    process.stop()
+    with ServerProcess(["--chat-template", str(folder / "template.jinja")], folder / "server.log") as process:
+        yield process
 
 
 @pytest.mark.parametrize("budget", [3, 7, 20])

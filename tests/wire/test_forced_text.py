@@ -6,6 +6,7 @@ import json
 import httpx
 import jsonschema
 import pytest
+from server_process import ServerProcess
 from wire_checks import generate
 
 NAMES = ["customer_identification_number", "preferred_delivery_address", "marketing_consent_given"]
@@ -34,18 +35,12 @@ REGEX = r"(alpha beta gamma|alpha beta delta)( and then once more){2,3}, which i
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory):
-    from server_process import ServerProcess
-
     log = tmp_path_factory.mktemp("plain") / "server.log"
-    process = ServerProcess(["--speculative-algorithm", "NONE"], log)
-    try:
-        process.wait_until_ready()
-        with httpx.Client(base_url=process.url, timeout=240.0) as made:
-            yield made
-    except BaseException:
-        process.kill()
-        raise
-    process.stop()
+    with (
+        ServerProcess(["--speculative-algorithm", "NONE"], log) as process,
+        httpx.Client(base_url=process.url, timeout=240.0) as made,
+    ):
+        yield made
 
 
 def requests() -> list[dict]:

@@ -36,10 +36,8 @@ def eventually(check: Callable[[], bool], seconds: float = 10.0) -> bool:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    started = ServerProcess(FLAGS, tmp_path / "serve.log")
-    started.wait_until_ready()
-    yield started
-    started.stop()
+    with ServerProcess(FLAGS, tmp_path / "serve.log") as started:
+        yield started
 
 
 def test_changes_follow_from_a_snapshot_and_say_what_comes_and_goes(server: ServerProcess) -> None:
@@ -83,12 +81,10 @@ def test_nonsense_is_refused_and_without_the_flag_nothing_is_told(server: Server
         assert answer.status_code == 400, query
         assert answer.json()["error"]["param"] == query.split("=")[0]
     assert read(server)["epoch"] == httpx.get(server.url + "/v1/cache_events?limit=0").json()["epoch"]
-    silent = ServerProcess([], tmp_path / "silent.log")
-    silent.wait_until_ready()
-    answer = httpx.get(silent.url + "/v1/cache_events")
+    with ServerProcess([], tmp_path / "silent.log") as silent:
+        answer = httpx.get(silent.url + "/v1/cache_events")
     assert answer.status_code == 404
     assert "--enable-cache-events" in answer.json()["error"]["message"]
-    silent.stop()
 
 
 def requests_of(worker: ServerProcess) -> float:

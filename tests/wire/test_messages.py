@@ -2,6 +2,7 @@
 
 import httpx
 import pytest
+from server_process import ServerProcess
 from wire_checks import chat, check_alive, check_error, user
 
 CHAT = "/v1/chat/completions"
@@ -70,16 +71,14 @@ def test_b032_an_empty_text_is_a_message(http):
 
 @pytest.fixture(scope="module")
 def own_template(tmp_path_factory):
-    from server_process import ServerProcess
-
     folder = tmp_path_factory.mktemp("template")
     path = folder / "template.jinja"
     path.write_text(TEMPLATE, encoding="utf-8")
-    server = ServerProcess(["--chat-template", str(path)], folder / "server.log")
-    server.wait_until_ready()
-    with httpx.Client(base_url=server.url, timeout=60.0) as made:
+    with (
+        ServerProcess(["--chat-template", str(path)], folder / "server.log") as server,
+        httpx.Client(base_url=server.url, timeout=60.0) as made,
+    ):
         yield made
-    server.stop()
 
 
 def rendered(http, messages) -> str:
@@ -128,8 +127,6 @@ def test_b083_an_unknown_filter_is_told_and_completions_go_on(own_template):
 
 @pytest.mark.parametrize("template", ["{% for %}", "{% include 'x' %}"])
 def test_b083_a_broken_template_stops_the_start(tmp_path, template):
-    from server_process import ServerProcess
-
     path = tmp_path / "broken.jinja"
     path.write_text(template, encoding="utf-8")
     server = ServerProcess(["--chat-template", str(path)], tmp_path / "server.log")

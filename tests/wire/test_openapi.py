@@ -18,10 +18,8 @@ OPERATOR_ROUTES = "abort_request|flush_cache|pause_|continue_|update_|profile|se
 def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """Answers are short whatever a request asks for."""
     log = tmp_path_factory.mktemp("openapi") / "server.log"
-    process = ServerProcess(["--enable-metrics", "--context-length", "64"], log)
-    process.wait_until_ready()
-    yield process
-    process.stop()
+    with ServerProcess(["--enable-metrics", "--context-length", "64"], log) as process:
+        yield process
 
 
 def test_every_listed_route_takes_its_methods_alone(http: httpx.Client):

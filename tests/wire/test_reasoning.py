@@ -19,11 +19,11 @@ TEMPLATE = (
 def thinker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     folder = tmp_path_factory.mktemp("thinker")
     (folder / "template.jinja").write_text(TEMPLATE)
-    process = ServerProcess(["--chat-template", str(folder / "template.jinja")], folder / "server.log")
-    process.wait_until_ready()
-    with httpx.Client(base_url=process.url, timeout=120.0) as http:
+    with (
+        ServerProcess(["--chat-template", str(folder / "template.jinja")], folder / "server.log") as process,
+        httpx.Client(base_url=process.url, timeout=120.0) as http,
+    ):
         yield http
-    process.stop()
 
 
 def ask(http: httpx.Client, **fields) -> tuple[dict, dict]:

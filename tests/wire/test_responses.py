@@ -298,11 +298,11 @@ TEMPLATE = (
 def thinker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
     folder = tmp_path_factory.mktemp("thinker")
     (folder / "template.jinja").write_text(TEMPLATE)
-    process = ServerProcess(["--chat-template", str(folder / "template.jinja")], folder / "server.log")
-    process.wait_until_ready()
-    with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0) as made:
+    with (
+        ServerProcess(["--chat-template", str(folder / "template.jinja")], folder / "server.log") as process,
+        openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0) as made,
+    ):
         yield made
-    process.stop()
 
 
 def test_thinking_is_an_item_of_its_own(thinker: openai.OpenAI):

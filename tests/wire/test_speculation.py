@@ -5,6 +5,7 @@ import random
 
 import httpx
 import pytest
+from server_process import ServerProcess
 from wire_checks import generate, repeated
 
 RECORDS = "".join(
@@ -18,20 +19,10 @@ SCHEMA = '{"type": "object", "properties": {"name": {"type": "string"}, "age": {
 @pytest.fixture(scope="module")
 def drafting(tmp_path_factory: pytest.TempPathFactory):
     """The default model with drafts from the request's own text, and little memory."""
-    from server_process import ServerProcess
-
-    process = ServerProcess(
-        ["--speculative-algorithm", "NGRAM", "--enable-metrics", "--max-total-tokens", "6144"],
-        tmp_path_factory.mktemp("drafting") / "server.log",
-    )
-    try:
-        process.wait_until_ready()
-        with httpx.Client(base_url=process.url, timeout=240.0) as made:
-            yield made
-    except BaseException:
-        process.kill()
-        raise
-    process.stop()
+    flags = ["--speculative-algorithm", "NGRAM", "--enable-metrics", "--max-total-tokens", "6144"]
+    log = tmp_path_factory.mktemp("drafting") / "server.log"
+    with ServerProcess(flags, log) as process, httpx.Client(base_url=process.url, timeout=240.0) as made:
+        yield made
 
 
 def mixed_requests() -> list[dict]:
@@ -135,8 +126,6 @@ def test_a_declared_acceptance_length_is_kept(start_server):
     ],
 )
 def test_flags_that_do_not_fit_are_named(flags, mentions, tmp_path):
-    from server_process import ServerProcess
-
     process = ServerProcess(flags, tmp_path / "server.log")
     assert process.process.wait(30) != 0
     assert mentions in process.log_text()

@@ -34,11 +34,11 @@ DIALECTS = [
 @pytest.fixture(scope="module", params=DIALECTS)
 def dialect_http(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
     log = tmp_path_factory.mktemp("tools") / "server.log"
-    process = ServerProcess(["--tool-call-parser", request.param], log)
-    process.wait_until_ready()
-    with httpx.Client(base_url=process.url, timeout=120.0) as http:
+    with (
+        ServerProcess(["--tool-call-parser", request.param], log) as process,
+        httpx.Client(base_url=process.url, timeout=120.0) as http,
+    ):
         yield http
-    process.stop()
 
 
 def ask(http: httpx.Client, **fields) -> dict:
@@ -102,10 +102,9 @@ def test_parallel_calls_have_indexes_and_ids_of_their_own_b046(dialect_http: htt
 
 @pytest.fixture(scope="module")
 def hermes(tmp_path_factory: pytest.TempPathFactory):
-    process = ServerProcess(["--tool-call-parser", "hermes"], tmp_path_factory.mktemp("hermes") / "server.log")
-    process.wait_until_ready()
-    yield process
-    process.stop()
+    log = tmp_path_factory.mktemp("hermes") / "server.log"
+    with ServerProcess(["--tool-call-parser", "hermes"], log) as process:
+        yield process
 
 
 @pytest.fixture
