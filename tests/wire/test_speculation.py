@@ -81,7 +81,7 @@ def test_repeated_text_is_drafted_and_counted(start_server):
     # The first token comes without drafts; every step brings one token more than drafts stood.
     assert 0 < meta["spec_verify_ct"] <= 95 - meta["spec_accept_token_num"]
     assert meta["spec_accept_length"] == pytest.approx(1 + meta["spec_accept_token_num"] / meta["spec_verify_ct"])
-    assert meta["spec_accept_length"] > 2.0
+    assert meta["spec_accept_length"] > 3.0
     for name in (
         "sglang:spec_verify_calls_total",
         "sglang:spec_accept_length",
