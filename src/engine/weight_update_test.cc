@@ -125,9 +125,11 @@ TEST(WeightUpdate, UnderAPauseTakesEffectAtOnce) {
 }
 
 TEST(WeightUpdate, IsRefusedBesideAnotherAndWhenTheProcessStops) {
-  World world({});
+  // Far from done when the engine's thread has run for a moment.
+  constexpr int32_t kTokens = 1 << 20;
+  World world({.total_tokens = 2 * kTokens, .max_context = 2 * kTokens});
   Rng rng(5);
-  world.Submit(LongAnswer(rng, 60));
+  world.Submit(LongAnswer(rng, kTokens));
   for (int turn = 0; turn < 4; ++turn) world.engine_->Turn();
   int applied = 0;
   const auto apply = [&] {
