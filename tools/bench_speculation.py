@@ -8,15 +8,10 @@ turns, so that a machine that slows down slows both. Answers must be equal. Writ
 """
 
 import argparse
-import datetime
-import json
-import os
-import platform
-import socket
 import statistics
-import subprocess
 import time
-import urllib.request
+
+from measured_server import MeasuredServer, add_arguments, report
 
 RECORD = '  {{"id": {i}, "name": "user{i}", "email": "user{i}@example.com", "roles": ["reader", "writer"], "active": true}},\n'
 CODE = '''class Account:
@@ -57,43 +52,15 @@ WORKLOADS = {
 }
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-class Server:
-    def __init__(self, options: argparse.Namespace, flags: list[str]):
-        self.url = f"http://127.0.0.1:{(port := free_port())}"
-        command = [options.binary, "serve", "--port", str(port), "--model-path", options.model, "--disable-radix-cache"]
-        if options.threads:
-            command += ["--threads", str(options.threads)]
-        self.process = subprocess.Popen([*command, *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for _ in range(600):
-            try:
-                urllib.request.urlopen(self.url + "/health", timeout=2).read()
-                return
-            except OSError:
-                assert self.process.poll() is None, f"the server exited: {command}"
-                time.sleep(0.1)
-        raise SystemExit("the server does not answer")
-
+class Server(MeasuredServer):
     def generate(self, request: dict, tokens: int) -> dict:
         sampling = {"temperature": 0, "ignore_eos": True, **request.get("sampling_params", {}), "max_new_tokens": tokens}
-        body = json.dumps({"text": request["text"], "sampling_params": sampling, "stream": False}).encode()
-        post = urllib.request.Request(self.url + "/generate", body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(post, timeout=600) as response:
-            return json.load(response)
+        return self.post("/generate", {"text": request["text"], "sampling_params": sampling})
 
     def seconds(self, request: dict, tokens: int) -> tuple[float, dict]:
         begin = time.perf_counter()
         answer = self.generate(request, tokens)
         return time.perf_counter() - begin, answer
-
-    def stop(self) -> None:
-        self.process.terminate()
-        self.process.wait()
 
 
 def measure(plain: Server, drafting: Server, requests: list[dict], options: argparse.Namespace) -> dict:
@@ -126,13 +93,10 @@ def measure(plain: Server, drafting: Server, requests: list[dict], options: argp
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", required=True)
-    parser.add_argument("--model", required=True)
+    add_arguments(parser)
     parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--flags", default="--speculative-algorithm NGRAM", help="of the server under test")
-    parser.add_argument("--output")
     options = parser.parse_args()
 
     plain, drafting = Server(options, []), Server(options, options.flags.split())
@@ -141,23 +105,7 @@ def main() -> None:
     finally:
         plain.stop()
         drafting.stop()
-    with open("/proc/cpuinfo", encoding="utf-8") as info:
-        cpu = next((line.split(":")[1].strip() for line in info if line.startswith("model name")), platform.machine())
-    result = {
-        "date": datetime.date.today().isoformat(),
-        "cpu": cpu,
-        "threads": options.threads or os.cpu_count(),
-        "model": os.path.basename(options.model),
-        "flags": options.flags,
-        "tokens": options.tokens,
-        "rounds": options.rounds,
-        "workloads": workloads,
-    }
-    text = json.dumps(result, indent=1)
-    if options.output:
-        with open(options.output, "w", encoding="utf-8") as out:
-            out.write(text + "\n")
-    print(text)
+    report(options, {"flags": options.flags, "workloads": workloads})
 
 
 if __name__ == "__main__":

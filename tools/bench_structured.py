@@ -15,19 +15,17 @@ Writes one JSON object.
 
 import argparse
 import concurrent.futures
-import datetime
 import http.client
 import itertools
 import json
 import os
-import platform
-import socket
 import statistics
-import subprocess
 import threading
 import time
 import urllib.error
 import urllib.request
+
+from measured_server import MeasuredServer, add_arguments, report
 
 PROMPT = "Customers as a JSON array of objects that follow this schema: {}\n"
 SHORT = {
@@ -57,34 +55,7 @@ LONG = {
 }
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-class Server:
-    def __init__(self, options: argparse.Namespace, flags: list[str]):
-        self.port = free_port()
-        command = [options.binary, "serve", "--port", str(self.port), "--model-path", options.model]
-        command += ["--disable-radix-cache", "--threads", str(options.threads), *flags]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for _ in range(600):
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=2).read()
-                return
-            except OSError:
-                assert self.process.poll() is None, f"the server exited: {command}"
-                time.sleep(0.1)
-        raise SystemExit("the server does not answer")
-
-    def post(self, path: str, body: dict) -> dict:
-        post = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(post, timeout=600) as response:
-            return json.load(response)
-
+class Server(MeasuredServer):
     def generate(self, tokens: int, schema: dict | None, count: int = 1) -> tuple[float, list]:
         """Seconds and the answers' ids of `count` equal requests at once."""
         sampling = {"temperature": 0, "ignore_eos": True, "max_new_tokens": tokens}
@@ -109,10 +80,6 @@ class Server:
         cpu.append(self.cpu_seconds())
         generated = count * (tokens - 1)
         return generated / (whole - first), 1e3 * (cpu[2] - 2 * cpu[1] + cpu[0]) / generated, answers
-
-    def stop(self) -> None:
-        self.process.terminate()
-        self.process.wait()
 
 
 def compare(names: tuple[str, str], pairs: list[tuple[tuple, tuple]]) -> dict:
@@ -209,14 +176,11 @@ def neighbours(server: Server, options: argparse.Namespace) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", required=True)
-    parser.add_argument("--model", required=True)
+    add_arguments(parser)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--stream-tokens", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--parts", default="constrained,forced,neighbours")
-    parser.add_argument("--output")
     options = parser.parse_args()
 
     parts = options.parts.split(",")
@@ -233,24 +197,7 @@ def main() -> None:
     finally:
         plain.stop()
         drafting.stop()
-    with open("/proc/cpuinfo", encoding="utf-8") as info:
-        cpu = next((line.split(":")[1].strip() for line in info if line.startswith("model name")), platform.machine())
-    result = {
-        "date": datetime.date.today().isoformat(),
-        "cpu": cpu,
-        "cores": os.cpu_count(),
-        "threads": options.threads,
-        "load_average": os.getloadavg()[0],
-        "model": os.path.basename(options.model),
-        "tokens": options.tokens,
-        "rounds": options.rounds,
-        **measured,
-    }
-    text = json.dumps(result, indent=1)
-    if options.output:
-        with open(options.output, "w", encoding="utf-8") as out:
-            out.write(text + "\n")
-    print(text)
+    report(options, measured)
 
 
 if __name__ == "__main__":
