@@ -239,8 +239,8 @@ Status LocalExecutor::SizePools() {
   }
   if (total_tokens_ > kMaxPoolPages * layout.page_tokens) {
     return Error(ErrorCode::kInvalidArgument,
-                 "a KV pool of {} tokens is larger than {} pages of {}", total_tokens_,
-                 kMaxPoolPages, layout.page_tokens);
+                 "a KV pool of {} tokens is larger than {} pages of {}; lower --max-total-tokens",
+                 total_tokens_, kMaxPoolPages, layout.page_tokens);
   }
   total_tokens_ = AlignUp<int64_t>(total_tokens_, layout.page_tokens);
   pool_pages_ = PlanPools(layout, {total_tokens_, SlotsPerDpRank()}, options_.max_step_tokens);

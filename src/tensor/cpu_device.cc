@@ -75,7 +75,10 @@ class CpuDevice final : public Device {
 
  private:
   static Status OutOfMemory(size_t bytes) {
-    return Error(ErrorCode::kResourceExhausted, "cannot allocate {} bytes of host memory", bytes);
+    return Error(ErrorCode::kResourceExhausted,
+                 "cannot allocate {} bytes of host memory; --max-total-tokens and "
+                 "--mem-fraction-static bound the KV pool",
+                 bytes);
   }
 
   Result<void*> AllocateSmall(size_t bytes) {
