@@ -153,8 +153,10 @@ class Plans final : public CublasLtPlans {
     return t <= 1024 ? AlignUp<int64_t>(t, 64) : AlignUp<int64_t>(t, 256);
   }
 
+  // Null where there is none. A choice stays where it is.
   const cublasLtMatmulAlgo_t* AlgoFor(const GemmArgs& args) {
-    const auto key = std::tuple(BucketOf(args.t), args.out_dtype, args.n, args.out_stride);
+    const auto key = std::tuple(BucketOf(args.t), args.out_dtype, args.n, args.k, args.out_stride);
+    const std::lock_guard lock(mutex_);
     const auto [entry, made] = algos_.try_emplace(key);
     Choice& choice = entry->second;
     if (made) choice.found = Ask(args, std::get<0>(key), &choice.algo);
@@ -182,35 +184,32 @@ class Plans final : public CublasLtPlans {
     cublasLtMatmulAlgo_t algo{};
   };
   const Functions& f_;
-  const cublasLtHandle_t handle_;  // of the device, shared by its matrices
-  std::map<std::tuple<int64_t, DType, int64_t, int64_t>, Choice> algos_;
+  const cublasLtHandle_t handle_;  // of the device
+  std::mutex mutex_;               // guards algos_
+  std::map<std::tuple<int64_t, DType, int64_t, int64_t, int64_t>, Choice> algos_;
 };
-
-// A handle belongs to the device that was current when it was made; it lives until the process
-// ends.
-cublasLtHandle_t HandleOfCurrentDevice(const Functions& functions) {
-  constexpr int kMaxDevices = 64;
-  struct Handles {
-    std::mutex mutex;
-    cublasLtHandle_t of_device[kMaxDevices] = {};
-  };
-  static Handles handles;
-  int device = 0;
-  if (cudaGetDevice(&device) != cudaSuccess || device >= kMaxDevices) return nullptr;
-  const std::lock_guard lock(handles.mutex);
-  cublasLtHandle_t& handle = handles.of_device[device];
-  if (handle == nullptr && functions.create(&handle) != CUBLAS_STATUS_SUCCESS) handle = nullptr;
-  return handle;
-}
 
 }  // namespace
 
-std::unique_ptr<CublasLtPlans> CublasLtPlans::Create() {
+std::shared_ptr<CublasLtPlans> CublasLtPlans::OfCurrentDevice() {
   const Functions* functions = LoadedFunctions();
   if (functions == nullptr) return nullptr;
-  const cublasLtHandle_t handle = HandleOfCurrentDevice(*functions);
-  if (handle == nullptr) return nullptr;
-  return std::make_unique<Plans>(*functions, handle);
+  constexpr int kMaxDevices = 64;
+  struct Devices {
+    std::mutex mutex;
+    std::shared_ptr<CublasLtPlans> plans[kMaxDevices];
+  };
+  static Devices devices;
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess || device >= kMaxDevices) return nullptr;
+  const std::lock_guard lock(devices.mutex);
+  std::shared_ptr<CublasLtPlans>& plans = devices.plans[device];
+  // A handle belongs to the device that is current when it is made.
+  cublasLtHandle_t handle = nullptr;
+  if (plans == nullptr && functions->create(&handle) == CUBLAS_STATUS_SUCCESS) {
+    plans = std::make_shared<Plans>(*functions, handle);
+  }
+  return plans;
 }
 
 }  // namespace hayate::ops::sm90

@@ -11,12 +11,14 @@ namespace hayate::ops::sm90 {
 
 inline constexpr int64_t kCublasLtWorkspaceBytes = int64_t{32} << 20;
 
-// The choices cuBLASLt made for one matrix, by number of tokens; made on first use, by arithmetic
-// of its own on the host. One thread at a time.
+// The choices cuBLASLt made on one device, by shape and number of tokens; made on first use, by
+// arithmetic of its own on the host: up to 0.1 ms each, so the matrices of all layers share them.
+// Any thread.
 class CublasLtPlans {
  public:
-  // Null where the library is not found; says so, and where it looked, once.
-  static std::unique_ptr<CublasLtPlans> Create();
+  // Of the current device, kept until the process ends. Null where the library is not found; says
+  // so, and where it looked, once.
+  static std::shared_ptr<CublasLtPlans> OfCurrentDevice();
   virtual ~CublasLtPlans() = default;
 
   // Queues out = x · Wᵀ (no bias). `workspace` has kCublasLtWorkspaceBytes. False where cuBLASLt

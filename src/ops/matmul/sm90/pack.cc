@@ -339,7 +339,7 @@ Result<PackedMatrix> PackMatrix(Device& device, std::span<const MatrixPiece> pie
     RETURN_IF_ERROR(packer.Pack(pieces[i], PartFormat::Of(part),
                                 packed.storage.data() + part.offset, part.n, places[i].first));
   }
-  packed.cublaslt = CublasLtPlans::Create();
+  packed.cublaslt = CublasLtPlans::OfCurrentDevice();
   return packed;
 }
 
