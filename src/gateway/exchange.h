@@ -122,6 +122,7 @@ class Exchange {
 
   // exchange_upload.cc: the rest of a large body.
   void OnMainDrained();
+  void PauseUploadOver(size_t max_unsent);
   void OnUploadEnd(const Status& status);
 
   // exchange_pair.cc: prefill and decode.

@@ -1,6 +1,7 @@
 #pragma once
 // The part of a large request body that had not arrived when the handler ran.
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -9,6 +10,7 @@
 
 namespace hayate::http {
 
+class Pipe;
 struct BodyState;
 
 // Reads the rest of one request body, for as long as its ResponseWriter is unanswered. Owner: the
@@ -28,6 +30,10 @@ class BodyStream {
   // tells. Both may destroy this object.
   void Start(std::function<void(std::string_view)> on_data,
              std::function<void(const Status&)> on_end);
+  // Before Start(), with Client::UploadPipe(): whenever `pipe` is empty, bytes are moved into it
+  // within the kernel, and `on_piped` tells of them in the place of on_data. A chunked body, one
+  // under TLS and a kernel that cannot do so still give theirs to on_data.
+  void PipeInto(std::shared_ptr<Pipe> pipe, std::function<void(size_t num_bytes)> on_piped);
   // Nothing more is read until Resume(); what was read together with the last piece still comes.
   void Pause();
   void Resume();

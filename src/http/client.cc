@@ -103,6 +103,15 @@ void Client::EndBody(RequestId id) {
   if (const auto it = impl_->active.find(id); it != impl_->active.end()) it->second->EndBody();
 }
 
+std::shared_ptr<Pipe> Client::UploadPipe(RequestId id) {
+  const auto it = impl_->active.find(id);
+  return it == impl_->active.end() ? nullptr : it->second->UploadPipe();
+}
+
+void Client::WritePiped(RequestId id) {
+  if (const auto it = impl_->active.find(id); it != impl_->active.end()) it->second->WritePiped();
+}
+
 size_t Client::pending_bytes(RequestId id) const {
   const auto it = impl_->active.find(id);
   return it == impl_->active.end() ? 0 : it->second->pending_bytes();

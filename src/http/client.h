@@ -20,6 +20,8 @@
 
 namespace hayate::http {
 
+class Pipe;
+
 struct ClientRequest {
   std::string method = "GET";
   std::string target = "/";  // path and query
@@ -87,6 +89,10 @@ class Client {
   // the announced bytes, or at EndBody() for kUnknownLength. A finished id is ignored.
   void Write(RequestId id, std::string_view bytes);
   void EndBody(RequestId id);
+  // The same without copies: a pipe that BodyStream::PipeInto fills, and the call that sends what
+  // it holds. Null for TLS and for kUnknownLength. Write() again only when the pipe is empty.
+  std::shared_ptr<Pipe> UploadPipe(RequestId id);
+  void WritePiped(RequestId id);
   // Handed over and not yet taken by the kernel.
   size_t pending_bytes(RequestId id) const;
 

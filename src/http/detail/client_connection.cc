@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "http/detail/pipe.h"
 
 namespace hayate::http {
 namespace {
@@ -107,6 +108,7 @@ void ClientConnection::Write(std::string_view bytes) {
     AppendChunk(output_.bytes(), bytes);
   } else {
     CHECK(bytes.size() <= upload_left_) << "more body than announced";
+    CHECK(pipe_ == nullptr || pipe_->pending() == 0) << "Write while the pipe holds bytes";
     upload_left_ -= bytes.size();
     // What the kernel takes at once need not be copied first.
     if (sent_ && !write_blocked_ && output_.pending() == 0) {
@@ -117,6 +119,24 @@ void ClientConnection::Write(std::string_view bytes) {
   }
   handed_over_ = true;
   loop_.RequestTurnEnd(this);
+}
+
+std::shared_ptr<Pipe> ClientConnection::UploadPipe() {
+  if (chunked_upload_ || socket_.has_tls()) return nullptr;
+  if (pipe_ == nullptr) pipe_ = Pipe::Create();
+  return pipe_;
+}
+
+void ClientConnection::WritePiped() {
+  CHECK(pieces_left_ == 0) << "WritePiped before the first on_drained";
+  CHECK(pipe_->pending() <= upload_left_) << "more body than announced";
+  if (sent_ && !write_blocked_ && output_.pending() == 0) (void)FlushPipe();
+  handed_over_ = true;
+  loop_.RequestTurnEnd(this);
+}
+
+size_t ClientConnection::pending_bytes() const {
+  return output_.pending() + pieces_left_ + (pipe_ == nullptr ? 0 : pipe_->pending());
 }
 
 void ClientConnection::EndBody() {
@@ -196,6 +216,16 @@ OutputBuffer::Outcome ClientConnection::FlushPieces() {
   return OutputBuffer::Outcome::kDrained;
 }
 
+OutputBuffer::Outcome ClientConnection::FlushPipe() {
+  while (pipe_ != nullptr && pipe_->pending() > 0) {
+    const IoResult result = pipe_->DrainTo(socket_);
+    if (result.kind == IoResult::Kind::kWouldBlock) return OutputBuffer::Outcome::kBlocked;
+    if (result.kind != IoResult::Kind::kOk) return OutputBuffer::Outcome::kFailed;
+    upload_left_ -= result.num_bytes;
+  }
+  return OutputBuffer::Outcome::kDrained;
+}
+
 void ClientConnection::Flush() {
   if (write_blocked_ || !handed_over_) return;
   if (!std::exchange(sent_, true) && handlers_.on_sent) {
@@ -205,6 +235,7 @@ void ClientConnection::Flush() {
   size_t num_written = 0;
   OutputBuffer::Outcome outcome = output_.Flush(socket_, num_written);
   if (outcome == OutputBuffer::Outcome::kDrained) outcome = FlushPieces();
+  if (outcome == OutputBuffer::Outcome::kDrained) outcome = FlushPipe();
   switch (outcome) {
     case OutputBuffer::Outcome::kDrained:
       output_.Release();
@@ -321,6 +352,7 @@ void ClientConnection::Complete(std::string_view leftover) {
   timer_.Set(Timer::kNever);
   const bool reusable = head_.keep_alive && leftover.empty() && pending_bytes() == 0 &&
                         upload_left_ == 0 && !peer_closed_;
+  pipe_.reset();
   paused_ = false;
   fresh_ = false;
   state_ = State::kIdle;

@@ -4,6 +4,7 @@
 //   kConnecting → kIdle ⇄ (kHead → kBody) → closed
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -52,7 +53,9 @@ class ClientConnection final : public Watcher {
   // See Client.
   void Write(std::string_view bytes);
   void EndBody();
-  size_t pending_bytes() const { return output_.pending() + pieces_left_; }
+  std::shared_ptr<Pipe> UploadPipe();
+  void WritePiped();
+  size_t pending_bytes() const;
   void Pause();
   void Resume();
 
@@ -75,6 +78,7 @@ class ClientConnection final : public Watcher {
   void BeginRequest();
   void Flush();
   OutputBuffer::Outcome FlushPieces();
+  OutputBuffer::Outcome FlushPipe();
   void Fail(ErrorCode code, std::string_view what);
   void SetTimeout(std::chrono::milliseconds timeout, std::string_view waiting_for);
 
@@ -103,9 +107,11 @@ class ClientConnection final : public Watcher {
   // Written after output_, from where they lie.
   ClientRequest::SharedBody pieces_;
   size_t pieces_left_ = 0;
+  // Written after both.
+  std::shared_ptr<Pipe> pipe_;
   bool handed_over_ = false;  // on_drained is due when the kernel has all of it
   bool chunked_upload_ = false;
-  uint64_t upload_left_ = 0;  // announced and not yet given to Write
+  uint64_t upload_left_ = 0;  // announced and not yet given to Write, or out of the pipe
   std::string input_;         // an incomplete head
   HeadScanner scanner_;
   ResponseHead head_;

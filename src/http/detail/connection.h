@@ -50,6 +50,10 @@ class Connection final : public Watcher {
   size_t pending_bytes() const { return output_.pending(); }
   // For BodyStream.
   void ResumeBody();
+  // Whether the rest of the body lies in the socket as it is.
+  bool pipeable() const {
+    return head_.framing == BodyFraming::kLength && input_.empty() && !socket_.has_tls();
+  }
 
   void OnEvents(uint32_t events) override;
   void OnTurnEnd() override;
@@ -62,6 +66,7 @@ class Connection final : public Watcher {
   bool StepHead();
   bool StepBody();
   bool StepStreamedBody();
+  bool StepPipedBody(BodyState& state);
   bool StepLinger();
   bool ReadMore(std::string_view& bytes);
   void BeginRequest(size_t head_bytes);

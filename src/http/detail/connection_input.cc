@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "http/detail/connection.h"
+#include "http/detail/pipe.h"
 #include "http/detail/shard.h"
 
 namespace hayate::http {
@@ -216,6 +217,7 @@ bool Connection::StepStreamedBody() {
     SetReadDeadline(Timer::kNever);
     return false;
   }
+  if (state->pipe != nullptr) return StepPipedBody(*state);
   std::string_view bytes;
   if (!ReadMore(bytes)) return false;
   SetReadDeadline(shard_.loop().After(shard_.options().body_timeout));
@@ -242,6 +244,32 @@ bool Connection::StepStreamedBody() {
   }
   if (state->connection == nullptr) return false;
   input_.append(bytes);  // the next request, pipelined
+  if (BodyComplete()) EndStreamedBody(OkStatus());
+  return state_ == State::kResponding;
+}
+
+// The length of such a body is known, and was compared with its bound before it began.
+bool Connection::StepPipedBody(BodyState& state) {
+  if (!read_ready_ || state.pipe->pending() > 0) return false;
+  const IoResult result = state.pipe->FillFrom(socket_, static_cast<size_t>(body_remaining_));
+  switch (result.kind) {
+    case IoResult::Kind::kOk:
+      break;
+    case IoResult::Kind::kWouldBlock:
+      read_ready_ = false;
+      return false;
+    case IoResult::Kind::kEnd:
+      Abort();
+      return false;
+    case IoResult::Kind::kError:
+      state.pipe.reset();
+      return true;  // reading says what is wrong, if anything is
+  }
+  SetReadDeadline(shard_.loop().After(shard_.options().body_timeout));
+  body_remaining_ -= result.num_bytes;
+  body_taken_ += result.num_bytes;
+  if (state.on_piped) state.on_piped(result.num_bytes);
+  if (state.connection == nullptr) return false;
   if (BodyComplete()) EndStreamedBody(OkStatus());
   return state_ == State::kResponding;
 }

@@ -3,6 +3,7 @@
 // loop thread.
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,7 @@
 namespace hayate::http {
 
 class Connection;
+class Pipe;
 
 struct Exchange {
   enum class Phase { kUnanswered, kStreaming, kFinished };
@@ -31,6 +33,8 @@ struct BodyState {
   Connection* connection = nullptr;  // null once the body ended or the connection closed
   bool paused = true;
   std::function<void(std::string_view)> on_data;
+  std::shared_ptr<Pipe> pipe;  // null: everything goes to on_data
+  std::function<void(size_t)> on_piped;
   std::function<void(const Status&)> on_end;
 };
 
