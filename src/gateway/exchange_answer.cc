@@ -31,9 +31,13 @@ ErrorReply ReplyFor(AttemptEnd end, std::string_view what) {
             .code = "upstream_timeout",
             .message = fmt::format("the worker did not answer in time ({})", what)};
   }
+  if (end == AttemptEnd::kNoConnection) {
+    return {.status = 502,
+            .code = "upstream_unreachable",
+            .message = fmt::format("the worker cannot be reached ({})", what)};
+  }
   return {.status = 502,
-          .code = end == AttemptEnd::kNoConnection ? "upstream_unreachable"
-                                                   : "upstream_body_incomplete",
+          .code = "upstream_body_incomplete",
           .message = fmt::format("the worker failed while it answered ({})", what)};
 }
 

@@ -1,9 +1,11 @@
 """The gateway's bounds of time and size, the fields it lets through, and its log of requests."""
 
 import asyncio
+import contextlib
 import json
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -39,6 +41,71 @@ def test_another_one_is_asked_instead(log: Path) -> None:
         assert [answer.status_code for answer in answers] == [200] * 4
         assert slow.requests
         assert all(request.aborted.wait(5) for request in slow.requests)
+
+
+@contextlib.contextmanager
+def port_that_accepts_nothing(port: int) -> Iterator[None]:
+    """Its listener's queue is full: the kernel drops whatever asks for a connection."""
+    with contextlib.ExitStack() as sockets:
+        listener = sockets.enter_context(socket.socket())
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+        listener.listen(0)
+        for _ in range(4):
+            waiting = sockets.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(("127.0.0.1", port))
+        with pytest.raises(TimeoutError):
+            socket.create_connection(("127.0.0.1", port), timeout=0.2)
+        yield
+
+
+# No health check finds out first.
+UNREACHABLE = ["--connect-timeout-secs", "0.3", "--health-check-interval-secs", "600"]
+
+
+def test_a_worker_that_accepts_no_connection_is_given_up_and_another_one_asked(log: Path) -> None:
+    lost, other = ScriptedWorker(), ScriptedWorker()
+    with gateway_before([lost, other], log, *UNREACHABLE, "--policy", "round_robin") as gateway:
+        lost.kill()
+        with port_that_accepts_nothing(lost.port):
+            seconds = []
+            for _ in range(6):
+                begin = time.monotonic()
+                answer = httpx.post(gateway.url + CHAT, json=BODY, timeout=20)
+                seconds.append(time.monotonic() - begin)
+                assert answer.status_code == 200
+        assert len(other.requests) == 6
+        assert 0.25 < max(seconds) < 3
+        # From the first one on the worker counts as down: nobody else waits for it.
+        assert sum(s > 0.25 for s in seconds) == 1
+
+
+def test_without_another_worker_the_client_hears_that_it_cannot_be_reached(log: Path) -> None:
+    lost = ScriptedWorker()
+    with gateway_before([lost], log, *UNREACHABLE, "--disable-retries") as gateway:
+        lost.kill()
+        with port_that_accepts_nothing(lost.port):
+            begin = time.monotonic()
+            answer = httpx.post(gateway.url + CHAT, json={**BODY, "stream": True}, timeout=20)
+            assert 0.25 < time.monotonic() - begin < 3
+        assert answer.status_code == 502
+        error = answer.json()["error"]
+        assert (error["type"], error["code"]) == ("server_error", "upstream_unreachable")
+        assert "connection" in error["message"]
+
+
+def test_with_retries_it_is_waited_for_up_to_the_deadline(log: Path) -> None:
+    lost = ScriptedWorker()
+    with gateway_before([lost], log, *UNREACHABLE, "--queue-timeout-secs", "1") as gateway:
+        lost.kill()
+        with port_that_accepts_nothing(lost.port):
+            begin = time.monotonic()
+            answer = httpx.post(gateway.url + CHAT, json=BODY, timeout=20)
+            assert 1 < time.monotonic() - begin < 5
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"]
+        assert answer.json()["error"]["code"] == "no_healthy_workers"
 
 
 def test_a_stream_that_falls_silent_ends_with_an_error(log: Path) -> None:
