@@ -82,7 +82,7 @@ void AddParallelFlags(CLI::App& command, ModelOptions& o) {
       ->group(group);
   command
       .add_option("--fail-rank-at-step", o.fail_rank_at_step,
-                  "for drills: the last rank (CPU) fails at this step, and the server with it")
+                  "for drills: the last rank fails at this step, and the server with it")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->group(group);
 }

@@ -397,7 +397,7 @@ void LocalExecutor::ServeSteps(Rank& rank) {
     StepResult& result = results_[entry];
     const int64_t begin_ns = NowNs();
     if (step + 1 == options_.fail_rank_at_step && &rank == ranks_.back().get()) {
-      rank.group->Poison();
+      FailOnPurpose(rank);
     }
     if (rebalancer_ != nullptr) rebalancer_->BeforeStep(rank.index, step);
     rank.worker->Run(plans_[entry], result);
@@ -407,6 +407,11 @@ void LocalExecutor::ServeSteps(Rank& rank) {
     if (rank.group->poisoned()) result.status = FailureOf(rank);
     Complete(step);
   }
+}
+
+void LocalExecutor::FailOnPurpose(Rank& rank) {
+  if (options_.device == DeviceKind::kCpu) return rank.group->Poison();
+  rank.device->Fail(Status(ErrorCode::kUnavailable, "cuda: the device failed on purpose"));
 }
 
 void LocalExecutor::Complete(uint64_t step) {

@@ -37,8 +37,8 @@ struct ExecutorOptions {
   int ep_size = 0;
   comm::ExpertPlan expert_plan;  // where rows travel; num_ranks is set here
   RebalanceOptions rebalance;    // where rows travel
-  // For drills and tests: the last of the CPU ranks fails before it carries out this step, counted
-  // from 1; 0: never.
+  // For drills and tests: the last of the ranks, or its GPU, fails before it carries out this step,
+  // counted from 1; 0: never.
   uint64_t fail_rank_at_step = 0;
   // CUDA: share of a device's free memory to take, for weights, pools and everything else.
   double memory_fraction = 0.9;
@@ -132,6 +132,7 @@ class LocalExecutor final : public StepExecutor {
   void ReplaceOnRank(Rank& rank);
   Result<std::unique_ptr<Worker>> MakeWorker(Rank& rank);
   void ServeSteps(Rank& rank);
+  void FailOnPurpose(Rank& rank);
   void Complete(uint64_t step);
 
   ExecutorOptions options_;
