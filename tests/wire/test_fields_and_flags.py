@@ -1,10 +1,13 @@
 """Fields of docs/api.md that no other test sends, and the flags of `hayate serve` that change answers."""
 
 import asyncio
+import contextlib
 import json
 import re
 import socket
+import ssl
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -280,6 +283,57 @@ def test_without_a_grammar_backend_what_needs_one_is_refused(start_server: Start
         form = {"type": "json_object"}
         check_error(http.post(CHAT, json={**GREEDY, "messages": user("a"), "response_format": form}), 400, "grammar")
         assert complete_text(http, **PROBE).startswith(" Paris")
+
+
+def make_certificate(folder: Path) -> tuple[Path, Path]:
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=server"]
+        + ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)],
+        check=True,
+        capture_output=True,
+    )
+    return cert, key
+
+
+def test_https_is_served_and_a_new_certificate_is_followed(tmp_path: Path) -> None:
+    cert, key = make_certificate(tmp_path)
+    server = ServerProcess(["--ssl-certfile", str(cert), "--ssl-keyfile", str(key)], tmp_path / "server.log")
+    url = f"https://127.0.0.1:{server.port}"
+    deadline = time.monotonic() + 60
+
+    def wait_for(check: Callable[[], bool]) -> None:
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError, httpx.TransportError):
+                if check():
+                    return
+            time.sleep(0.05)
+        raise AssertionError(server.log_tail())
+
+    def presented() -> str:
+        return ssl.get_server_certificate(("127.0.0.1", server.port)).strip()
+
+    try:
+        wait_for(lambda: presented() == cert.read_text().strip())
+        old = httpx.Client(base_url=url, verify=ssl.create_default_context(cafile=str(cert)), timeout=60)
+        wait_for(lambda: old.get("/health").status_code == 200)
+        assert complete_text(old, **PROBE).startswith(" Paris")
+        assert "[DONE]" in old.post(COMPLETIONS, json={**PROBE, "stream": True}).text
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"http://127.0.0.1:{server.port}/health", timeout=5)
+        (tmp_path / "new").mkdir()
+        new_cert, new_key = make_certificate(tmp_path / "new")
+        new_key.replace(key)
+        new_cert.replace(cert)
+        wait_for(lambda: presented() == cert.read_text().strip())
+        # What is connected stays so.
+        assert complete_text(old, **PROBE).startswith(" Paris")
+        with httpx.Client(base_url=url, verify=ssl.create_default_context(cafile=str(cert)), timeout=60) as new:
+            assert new.get("/health").status_code == 200
+        old.close()
+        server.stop()
+    finally:
+        server.kill()
 
 
 def test_connections_beyond_the_bound_are_refused_at_once(start_server: Start) -> None:
