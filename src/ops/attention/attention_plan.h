@@ -25,7 +25,10 @@ inline constexpr int32_t kPrefillQueries = 128;   // tokens × heads of a group 
 // page_end) of the row.
 struct alignas(16) DecodeItem {
   int32_t table_row;  // of the page table
-  uint16_t kv_head, num_tokens;
+  uint16_t kv_head;
+  // Its tokens, and those of the row before them in the step, kManyTokensBefore or more: a step
+  // writes their keys.
+  uint8_t num_tokens, tokens_before;
   int32_t page_begin, page_end;
   int32_t token;               // the first one
   int32_t position;            // of that token
@@ -33,6 +36,7 @@ struct alignas(16) DecodeItem {
   uint16_t piece, num_pieces;  // the pieces lie in slots [partial − piece, … + num_pieces)
 };
 static_assert(sizeof(DecodeItem) == 32);
+inline constexpr int32_t kManyTokensBefore = 255;
 
 // Tokens [token, token + num_tokens) of the step, with all heads of a group.
 struct alignas(16) PrefillTile {

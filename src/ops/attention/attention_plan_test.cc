@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <vector>
 
@@ -21,6 +22,10 @@ struct Rows {
     table_row.push_back(static_cast<int32_t>(kv_len.size()) * 3);
   }
   HostRows view() const { return {q_begin, kv_len, table_row}; }
+  // Of the token's row.
+  int32_t TokensBefore(int32_t token) const {
+    return token - *std::prev(std::ranges::upper_bound(q_begin, token));
+  }
 };
 
 struct Planned {
@@ -94,6 +99,7 @@ TEST(AttentionPlanTest, EveryTokenMeetsEveryPageItSeesOnce) {
       // (token, kv head) → pages, in order of items.
       std::map<std::pair<int32_t, int32_t>, std::vector<int32_t>> seen;
       for (const DecodeItem& item : planned.items()) {
+        EXPECT_EQ(item.tokens_before, std::min(rows.TokensBefore(item.token), kManyTokensBefore));
         for (int32_t t = item.token; t < item.token + item.num_tokens; ++t) {
           auto& pages = seen[{t, item.kv_head}];
           for (int32_t p = item.page_begin; p < item.page_end; ++p) pages.push_back(p);
@@ -183,6 +189,29 @@ TEST(AttentionPlanTest, ByPositionASequenceIsCutAlikeInAnyBatch) {
       return result;
     };
     EXPECT_EQ(cuts(alone, 0), cuts(crowd, token)) << length;
+  }
+}
+
+TEST(AttentionPlanTest, ByPositionPiecesAreAlikeToAPage) {
+  AttentionPlanShape shape = Shape8B();
+  shape.split = SplitRule::kByPosition;
+  for (const int32_t window : {0, 3000}) {
+    shape.window = window;
+    for (int32_t pages = 1; pages < 700; ++pages) {
+      Rows rows;
+      rows.Add(1, pages * kPlanPage - 3);
+      int32_t fewest = INT32_MAX, most = 0, pieces = 0;
+      for (const DecodeItem& item : Plan(shape, rows).items()) {
+        if (item.kv_head != 0) continue;
+        fewest = std::min(fewest, item.page_end - item.page_begin);
+        most = std::max(most, item.page_end - item.page_begin);
+        ++pieces;
+      }
+      EXPECT_LE(pieces, 16) << pages;
+      if (pieces == 1) continue;
+      EXPECT_GE(fewest, 16) << pages;
+      EXPECT_LE(most - fewest, 1) << pages;
+    }
   }
 }
 

@@ -10,7 +10,8 @@
 //   traffic   2 · D elements a key and kv head, once; partials 4 · (D + 2) bytes a query and piece
 //   in flight up to 16 KB a warp: keys of the next tile are asked for as soon as the products with
 //             the current ones are issued, and the values likewise; at an item's end those of the
-//             next item, so that merging and storing hide behind them
+//             next item, so that merging and storing hide behind them. A block's first tile is
+//             asked for while earlier launches of the step still run, if none of them writes it
 
 #include "ops/attention/attention_plan.h"
 #include "ops/attention/sm90/decode_tile.cuh"
@@ -243,6 +244,14 @@ struct TileWalk {
     return min(item.page_end * kTilesPerPage, LastKey(item) / S::kKeys + 1);
   }
 
+  // Whether no launch of this step writes the warp's first tile: its keys are all before the row's
+  // tokens.
+  static __device__ __forceinline__ bool FirstTileIsSettled(const DecodeItem& item) {
+    const int32_t first_written = item.position - item.tokens_before;
+    return item.tokens_before < kManyTokensBefore &&
+           (FirstTile(item) + 1) * S::kKeys <= first_written;
+  }
+
   // The page of the warp's first tile; 0 where it has none.
   static __device__ __forceinline__ int32_t FirstPage(const DecodeParams& params,
                                                       const DecodeItem& item) {
@@ -375,7 +384,7 @@ struct Slot {
 template <typename S>
 __device__ void MergePieces(const DecodeParams& params, const DecodeItem& item,
                             const ItemQueries& queries) {
-  constexpr int kBatch = 8;  // loads in flight
+  constexpr int kBatch = 12;  // loads in flight
   const int32_t first = item.partial - item.piece;
   for (int i = threadIdx.x; i < queries.count * (S::kD / 4); i += 32 * kDecodeWarps) {
     const int n = i / (S::kD / 4), feature = i % (S::kD / 4) * 4;
@@ -398,17 +407,26 @@ __device__ void MergePieces(const DecodeParams& params, const DecodeItem& item,
   }
 }
 
+// What the counter was. Hands over what the block's threads wrote before the barrier ahead of it,
+// and takes what others handed over.
+__device__ __forceinline__ int32_t CountUp(int32_t* counter) {
+  int32_t before;
+  asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;"
+               : "=r"(before)
+               : "l"(counter)
+               : "memory");
+  return before;
+}
+
 // True in all threads of the block that is the last to leave its piece.
 template <typename S>
 __device__ bool IsLastPiece(const DecodeParams& params, const DecodeItem& item,
                             DecodeShared<S>* shared) {
-  __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
     int32_t* counter = params.plan.counters + item.partial - item.piece;
-    shared->last = atomicAdd(counter, 1) == item.num_pieces - 1;
+    shared->last = CountUp(counter) == item.num_pieces - 1;
     if (shared->last) *counter = 0;
-    __threadfence();
   }
   __syncthreads();
   return shared->last;
@@ -471,13 +489,15 @@ __global__ __launch_bounds__(32 * kDecodeWarps,
   }
   __syncthreads();
   AllowNextLaunch();
+  TileWalk<S> walk;
   const int32_t first_page = count > 0 ? TileWalk<S>::FirstPage(params, shared->items[0]) : 0;
+  const bool early = count > 0 && TileWalk<S>::FirstTileIsSettled(shared->items[0]);
+  if (early) walk.Start(params, cache, shared->items[0], first_page);
   WaitForPriorLaunches();
   if (count == 0) return;
 
-  TileWalk<S> walk;
   StagedQueries<S> queries;
-  walk.Start(params, cache, shared->items[0], first_page);
+  if (!early) walk.Start(params, cache, shared->items[0], first_page);
   queries.Load(params, shared->items[0]);
   queries.Store(shared->queries);
   __syncthreads();
