@@ -1,19 +1,10 @@
 #!/usr/bin/env python3
-"""Makes the tiny DeepSeek V4 checkpoints of this folder and their expected logits.
-
-Needs `pip install torch==2.15.0 transformers==5.24.0 safetensors==0.8.0`; the tests that read the
-result need none of it.
+"""Makes the tiny DeepSeek V4 checkpoints of this folder; ../tiny_model.py says what they hold.
 
     python3 make_golden.py [CASE...]      all cases when none is named
-    python3 make_golden.py --t4s FOLDER   a larger random checkpoint without logits, for timing
 
-Each case becomes a folder with config.json and model.safetensors in the vendor's own layout (FP8
-matrices with a power-of-two scale per 128 x 128 tile, packed FP4 experts, int64 token tables) and
-expected.safetensors, which holds
-    input_ids      I32 [T]          the prompt
-    logits         F32 [T, vocab]   at every prompt position
-    greedy         I32 [8]          the greedy continuation
-    greedy_logits  F32 [8, vocab]   the logits that chose each of them; row 0 is logits[T - 1]
+model.safetensors is in the vendor's own layout: FP8 matrices with a power-of-two scale per 128 x 128
+tile, packed FP4 experts, int64 token tables.
 
 transformers loads the same files, widens the matrices and computes in fp32 with eager attention. It
 simulates no quantisation of activations, cache rows or index keys. A seed is taken only if the
@@ -21,7 +12,6 @@ cached and the uncached run agree to 1e-5, every greedy choice wins by more than
 score lies within 1e-4 of the boundary of the selection.
 """
 
-import argparse
 import json
 import shutil
 import sys
@@ -32,22 +22,18 @@ import transformers
 from safetensors.torch import save_file
 from transformers.models.deepseek_v4 import modeling_deepseek_v4
 
-sys.path.append(str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import tiny_model
 from byte_tokenizer import write_tokenizer
 
-VOCAB = 256
 PROMPT_TOKENS = 300
-GREEDY_TOKENS = 8
-MIN_MARGIN = 0.05
-MAX_CACHE_ERROR = 1e-5
 MIN_INDEX_GAP = 1e-4
-MAX_FILE_BYTES = 1 << 20
 FP8_TILE = 128
 
 BASE = {
     "architectures": ["DeepseekV4ForCausalLM"],
     "model_type": "deepseek_v4",
-    "vocab_size": VOCAB,
+    "vocab_size": tiny_model.VOCAB,
     "hidden_size": 64,
     "num_attention_heads": 4,
     "num_key_value_heads": 1,
@@ -100,7 +86,6 @@ BASE = {
         "weight_block_size": [FP8_TILE, FP8_TILE],
     },
 }
-
 
 
 def transformers_ratios(ratios: list[int]) -> dict:
@@ -256,21 +241,6 @@ class Maker:
         return dict(sorted(self.tensors.items()))
 
 
-T4S = {
-    "vocab_size": 512,
-    "hidden_size": 256,
-    "num_hidden_layers": 6,
-    "num_attention_heads": 4,
-    "head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "q_lora_rank": 128,
-    "o_lora_rank": 64,
-    "o_groups": 2,
-    "moe_intermediate_size": 128,
-    "index_head_dim": 128,
-    "compress_ratios": [0, 32, 4, 32, 4, 4, 0],
-}
-
 def load(folder: Path):
     return transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager"
@@ -306,50 +276,28 @@ class IndexGap:
 
 
 @torch.no_grad()
-def run(model, input_ids: torch.Tensor) -> dict[str, torch.Tensor] | str:
+def expect(model, input_ids: torch.Tensor) -> dict[str, torch.Tensor] | str:
     """The expected tensors, or why this seed is no good."""
     with IndexGap() as gap:
         gap.top_k = model.config.index_topk
-        logits = model(input_ids[None], use_cache=False).logits[0]
+        model(input_ids[None], use_cache=False)
     if gap.smallest < MIN_INDEX_GAP:
         return f"index scores within {gap.smallest:.1e}"
-    ids = input_ids
-    out = model(input_ids[None], use_cache=True)
-    step_logits, tokens, worst = out.logits[0, -1], [], 0.0
-    rows = []
-    for _ in range(GREEDY_TOKENS):
-        uncached = model(ids[None], use_cache=False).logits[0, -1]
-        worst = max(worst, (uncached - step_logits).abs().max().item())
-        top = uncached.topk(2)
-        if top.values[0] - top.values[1] < MIN_MARGIN:
-            return f"margin {top.values[0] - top.values[1]:.3f}"
-        rows.append(uncached)
-        tokens.append(int(top.indices[0]))
-        ids = torch.cat([ids, top.indices[:1]])
-        out = model(top.indices[None, :1], past_key_values=out.past_key_values, use_cache=True)
-        step_logits = out.logits[0, -1]
-    if worst > MAX_CACHE_ERROR * max(1.0, logits.abs().max().item()):
-        return f"cached and uncached differ by {worst:.1e}"
-    return {
-        "input_ids": input_ids.to(torch.int32),
-        "logits": logits.contiguous(),
-        "greedy": torch.tensor(tokens, dtype=torch.int32),
-        "greedy_logits": torch.stack(rows),
-    }
+    return tiny_model.run(model, input_ids, min_distinct=1)
 
 
-def make(name: str, case: dict, folder: Path) -> None:
-    config = {**BASE, **case}
+def make(name: str) -> None:
+    folder, config = Path(__file__).resolve().parent / name, {**BASE, **CASES[name]}
     for seed in range(100):
         generator = torch.Generator().manual_seed(1000 + seed)
-        input_ids = torch.randint(3, VOCAB, (PROMPT_TOKENS,), generator=generator)
+        input_ids = torch.randint(3, tiny_model.VOCAB, (PROMPT_TOKENS,), generator=generator)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        save_file(Maker(config, seed).make(), folder / "model.safetensors", metadata={"format": "pt"})
-        if config["vocab_size"] > VOCAB:
+        tiny_model.save_one(Maker(config, seed).make(), folder)
+        if config["vocab_size"] > tiny_model.VOCAB:
             write_tokenizer(folder)
-        expected = run(load(folder), input_ids)
+        expected = expect(load(folder), input_ids)
         if not isinstance(expected, str):
             break
         print(f"{name}: seed {seed}: {expected}")
@@ -357,34 +305,10 @@ def make(name: str, case: dict, folder: Path) -> None:
         sys.exit(f"{name}: no seed passes")
     save_file(expected, folder / "expected.safetensors")
     sizes = [path.stat().st_size for path in folder.iterdir()]
-    if max(sizes) > MAX_FILE_BYTES:
+    if max(sizes) > tiny_model.MAX_FILE_BYTES:
         sys.exit(f"{name}: largest file {max(sizes)} bytes")
     print(f"{name}: seed {seed}, {sum(sizes)} bytes, greedy {expected['greedy'].tolist()}")
 
 
-def write_t4s(folder: Path) -> None:
-    config = {**BASE, **T4S}
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    save_file(Maker(config, 0).make(), folder / "model.safetensors", metadata={"format": "pt"})
-    write_tokenizer(folder)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Make the tiny V4 checkpoints and their logits.")
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
-    parser.add_argument("--t4s", type=Path, metavar="FOLDER", help="write a checkpoint for timing there instead")
-    options = parser.parse_args()
-    if options.t4s:
-        return write_t4s(options.t4s)
-    names = options.cases or list(CASES)
-    torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
-    for name in names:
-        if name not in CASES:
-            sys.exit(f"no case '{name}'; there are {', '.join(CASES)}")
-        make(name, CASES[name], Path(__file__).resolve().parent / name)
-
-
 if __name__ == "__main__":
-    main()
+    tiny_model.make_cases("V4", CASES, make)
