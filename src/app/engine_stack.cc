@@ -21,8 +21,8 @@ namespace {
 
 constexpr size_t kOutboxEvents = 65536;
 constexpr uint64_t kDummySeed = 1;
-// Of the CUDA products' widest tiles (ops/matmul/sm90).
-constexpr int32_t kCudaTileTokens = 128;
+// Of the CUDA products' tiles: what a warpgroup multiplies at a time (ops/matmul/sm90).
+constexpr int32_t kCudaTileTokens = 64;
 constexpr int32_t kForcedCostTokens = 16;  // of the largest step measured for forced drafts
 // How long the cost of drafts is measured, for forced ones and for others.
 constexpr int64_t kForcedCostNs = 100'000'000, kCostNs = 2'000'000'000;

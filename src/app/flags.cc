@@ -187,7 +187,8 @@ void AddSchedulingFlags(CLI::App& command, ModelOptions& o) {
       ->group(group);
   command
       .add_option("--mixed-chunk-size", o.mixed_chunk_size,
-                  "prompt tokens of a step that decodes too (CUDA 512, CPU no less than others)")
+                  "prompt tokens of a step that decodes too, and one more for each that decodes "
+                  "(CUDA 256, CPU no less than others)")
       ->check(CLI::Range(1, 131072))
       ->group(group);
   command.add_option("--schedule-policy", o.schedule_policy, "fcfs, lpm or priority")

@@ -41,8 +41,9 @@ struct SchedulerOptions {
   int32_t max_running = 64;            // slots
   int32_t num_dp_ranks = 1;            // that share slots and prefill tokens evenly
   int32_t chunked_prefill_size = 512;  // prefill tokens of one step, over all rows
-  // The same of a step that decodes too: it bounds how long arriving prompts hold running answers
-  // up. At most chunked_prefill_size; 0: equal to it.
+  // The same of a step that decodes too, which may hold one more for every row that decodes: a step
+  // with prompts then takes about twice as long as one without, however many decode. At most
+  // chunked_prefill_size in all; 0: equal to it.
   int32_t mixed_chunk_size = 0;
   // The tokens of a mixed step are a multiple of this where its prompts have enough: matrix
   // products compute whole tiles of tokens.

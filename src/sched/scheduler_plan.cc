@@ -33,7 +33,7 @@ int32_t Scheduler::PrefillBudget() const {
         return sequence->wants_row() && sequence->length() - sequence->planned == 1;
       }));
   if (decodes == 0) return chunk;
-  const int32_t mixed = std::min(chunk, options_.ShareOf(options_.mixed_chunk_size));
+  const int32_t mixed = std::min(chunk, options_.ShareOf(options_.mixed_chunk_size + decodes));
   const int32_t whole = AlignDown(decodes + mixed, options_.mixed_step_multiple) - decodes;
   return whole > 0 ? whole : mixed;
 }

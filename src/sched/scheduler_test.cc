@@ -112,9 +112,9 @@ TEST(Scheduler, AStepThatDecodesTakesFewerPromptTokens) {
   EXPECT_EQ(world.plan_.num_tokens, 8);
   world.Add(Prompt(2, 40), 1);
   ASSERT_TRUE(world.Step());
-  EXPECT_EQ(world.plan_.num_tokens, 1 + 4);
+  EXPECT_EQ(world.plan_.num_tokens, 1 + 5);
   ASSERT_TRUE(world.Step());
-  EXPECT_EQ(world.plan_.num_tokens, 1 + 4);
+  EXPECT_EQ(world.plan_.num_tokens, 1 + 5);
   ASSERT_TRUE(world.Step());  // the first answer is whole
   EXPECT_EQ(world.plan_.num_tokens, 16);
   world.Settle();
@@ -126,7 +126,7 @@ TEST(Scheduler, AMixedStepHasWholeTilesOfTokens) {
   ASSERT_TRUE(world.Step());  // three prompts
   world.Add(Prompt(4, 100), 1);
   ASSERT_TRUE(world.Step());
-  EXPECT_EQ(world.plan_.num_tokens, 8);  // 3 decodes and 12 fill one tile of 8
+  EXPECT_EQ(world.plan_.num_tokens, 16);  // 3 decodes and 12 + 3 fill two tiles of 8
   world.Settle();
 }
 
@@ -134,13 +134,13 @@ TEST(Scheduler, AMixedStepTakesPromptTokensHoweverManyDecode) {
   World world({.max_running = 16,
                .chunked_prefill_size = 64,
                .mixed_chunk_size = 2,
-               .mixed_step_multiple = 16},
+               .mixed_step_multiple = 32},
               90);
   for (int32_t i = 1; i <= 9; ++i) world.Add(Prompt(i, 5), 20);
   ASSERT_TRUE(world.Step());
   world.Add(Prompt(20, 30), 1);
   ASSERT_TRUE(world.Step());
-  EXPECT_EQ(world.plan_.num_tokens, 9 + 2);  // no whole tile behind the decodes
+  EXPECT_EQ(world.plan_.num_tokens, 9 + 11);  // no whole tile behind the decodes
   world.Settle();
 }
 
