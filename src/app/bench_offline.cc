@@ -19,6 +19,8 @@
 namespace hayate::app {
 namespace {
 
+constexpr int32_t kWholeChunk = 131072;  // as many prompt tokens as --chunked-prefill-size allows
+
 struct BenchOfflineOptions {
   ModelOptions model;
   int32_t num_prompts = 1000;
@@ -47,6 +49,8 @@ class OfflineRun {
     EngineStack::Options stack;
     stack.model = options.model;
     stack.model.max_queued_requests = std::max(options.num_prompts, 1024);
+    // Nobody reads the answers as they come: prompts need not make room for them.
+    if (stack.model.mixed_chunk_size == 0) stack.model.mixed_chunk_size = kWholeChunk;
     stack.progress = [&progress](int64_t done, int64_t total) { progress.Update(done, total); };
     stack.wakes.push_back([raw = run.get()] {
       {
