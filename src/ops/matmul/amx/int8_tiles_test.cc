@@ -146,7 +146,7 @@ TEST_F(AmxTiles, GiveTheBitsOfTheAvx512Kernels) {
   for (const DType dtype : kBlockDTypes) {
     const int64_t unit = Info(dtype).block_elements;
     for (const int64_t n : {1, 16, 33}) {
-      for (const int64_t k : {unit, 3 * unit}) {
+      for (const int64_t k : {unit, 3 * unit, kPartBlocks * kBlock + unit}) {
         for (const int64_t t : {0, 15, 16, 40}) {
           std::vector<float> bias(static_cast<size_t>(n));
           for (size_t i = 0; i < bias.size(); ++i) bias[i] = static_cast<float>(i) * 0.1f;
@@ -175,7 +175,7 @@ TEST_F(AmxTiles, TheConfigurationIsWhatTheHardwareReads) {
   EXPECT_EQ(bytes[48 + kSums], 16);  // rows
   EXPECT_EQ(bytes[48 + kCodes], 8);
   EXPECT_EQ(bytes[48 + kHalfCodes], 4);
-  EXPECT_EQ(bytes[16 + 2 * 5], 0);  // tiles beyond are not used
+  EXPECT_EQ(bytes[16 + 2 * 6], 0);  // tiles beyond are not used
 }
 
 }  // namespace
