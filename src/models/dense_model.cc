@@ -242,7 +242,7 @@ class DenseModel final : public DenseTarget {
     Apply(context.stream, workspace, weights.attention.output, rows.heads, rows.part);
     const NormedRows mlp_input =
         weights.moe ? NormedRows{.values = rows.normed} : NormedFor(weights.mlp.gate_up, rows);
-    AddSum(context, weights.mlp_norm, mlp_input, rows, weights.mlp.gate_up);
+    AddSum(context, weights.mlp_norm, mlp_input, rows);
     if (weights.moe) {
       ApplyMoe(context, {.out = rows.part,
                          .x = rows.normed,
@@ -254,11 +254,10 @@ class DenseModel final : public DenseTarget {
       ApplyMlp(context.stream, workspace, weights.mlp, mlp_input.input(), rows.part);
     }
     if (layer + 1 == config_.num_layers) {
-      return AddSum(context, weights_.final_norm, {.values = rows.normed}, rows, weights_.head);
+      return AddSum(context, weights_.final_norm, {.values = rows.normed}, rows);
     }
     const DenseLayer& next = Layer(layer + 1);
-    AddSum(context, next.attention_norm, NormedFor(next.attention.qkv, rows), rows,
-           next.attention.qkv);
+    AddSum(context, next.attention_norm, NormedFor(next.attention.qkv, rows), rows);
   }
 
   // The last layer runs for the rows with logits alone.
@@ -274,9 +273,9 @@ class DenseModel final : public DenseTarget {
     for (int layer = 0; layer < config_.num_layers; ++layer) JoinLayer(batch, context, layer);
   }
 
-  // hidden += Σ_ranks part; normed = norm(hidden), which `next` multiplies.
+  // hidden += Σ_ranks part; normed = norm(hidden).
   void AddSum(const ForwardContext& context, const Buffer& norm, const NormedRows& normed,
-              Rows& rows, const Linear& next) {
+              Rows& rows) {
     const comm::SumNormArgs whole = {.residual = rows.hidden,
                                      .part = rows.part,
                                      .out = normed.values,
@@ -289,8 +288,7 @@ class DenseModel final : public DenseTarget {
                                      .out = normed.values,
                                      .weight = Floats(norm),
                                      .eps = config_.norm_eps,
-                                     .fp8 = normed.fp8,
-                                     .read_next = next.bytes_in_memory()});
+                                     .fp8 = normed.fp8});
   }
 
   // After its attention, the last layer computes only what the logits need.

@@ -48,7 +48,6 @@ class Loader {
       ReportProgress(checkpoint_, options_, layer + 1, config_.num_layers + 1);
     }
     RETURN_IF_ERROR(LoadEnds(weights));
-    LinkReads(weights);
     ReportProgress(checkpoint_, options_, 1, 1);
     return weights;
   }
@@ -175,21 +174,6 @@ class Loader {
                      ops::PackMatrix(*options_.device, std::span(&piece, 1), precision));
     weights.head.weights->sum_order = options_.sum_order;
     return OkStatus();
-  }
-
-  // What each product's launch asks the cache for as it ends. Between qkv and the output projection
-  // lies the attention, which asks for the latter.
-  static void LinkReads(DenseWeights& weights) {
-    const auto link = [](Linear& from, const Linear& to) {
-      if (from.weights) from.weights->read_next = to.bytes_in_memory();
-    };
-    for (size_t i = 0; i < weights.layers.size(); ++i) {
-      DenseLayer& layer = weights.layers[i];
-      link(layer.attention.output, layer.mlp.gate_up);
-      link(layer.mlp.gate_up, layer.mlp.down);
-      const bool last = i + 1 == weights.layers.size();
-      link(layer.mlp.down, last ? weights.head : weights.layers[i + 1].attention.qkv);
-    }
   }
 
   const Checkpoint& checkpoint_;

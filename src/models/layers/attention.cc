@@ -67,8 +67,7 @@ void AttendHeads(Stream stream, Workspace& workspace, const AttentionShape& shap
                        .group_size = shape.group_size,
                        .group_offset = shape.heads.group_offset,
                        .window = layer.window,
-                       .sinks = Floats(layer.sinks),
-                       .read_next = layer.output.bytes_in_memory()});
+                       .sinks = Floats(layer.sinks)});
   workspace.ResetTo(mark);
 }
 

@@ -1,9 +1,7 @@
 #pragma once
 // A projection's prepared weights with its bias, or nothing where a rank's part is empty.
 
-#include <cstddef>
 #include <optional>
-#include <span>
 
 #include "models/forward_batch.h"
 #include "ops/matmul/matmul.h"
@@ -19,10 +17,6 @@ struct Linear {
   int64_t k() const { return weights ? weights->k : 0; }
   int64_t bytes() const {
     return static_cast<int64_t>((weights ? weights->storage.size() : 0) + bias.size());
-  }
-  std::span<const std::byte> bytes_in_memory() const {
-    if (!weights) return {};
-    return {weights->storage.data(), weights->storage.size()};
   }
   const float* bias_data() const { return reinterpret_cast<const float*>(bias.data()); }
   std::optional<ops::Fp8Scaling> WantedFp8() const {

@@ -22,9 +22,7 @@ void ApplyMlp(Stream stream, Workspace& workspace, const MlpLayer& layer, const 
     const size_t gate_up_mark = workspace.mark();
     const TensorView gate_up = workspace.Take(dtype, {rows, 2 * width});
     Apply(stream, workspace, layer.gate_up, input, gate_up);
-    ops::SwiGlu(
-        stream,
-        {.out = hidden, .gate_up = gate_up, .fp8 = fp8, .read_next = layer.down.bytes_in_memory()});
+    ops::SwiGlu(stream, {.out = hidden, .gate_up = gate_up, .fp8 = fp8});
     workspace.ResetTo(gate_up_mark);
   }
   Apply(stream, workspace, layer.down, {hidden, fp8}, out);

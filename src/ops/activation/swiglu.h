@@ -1,9 +1,6 @@
 #pragma once
 // out = silu(gate) · up, silu(x) = x / (1 + e^(−x)).
 
-#include <cstddef>
-#include <span>
-
 #include "ops/quantize/fp8_rows.h"
 #include "tensor/device.h"
 #include "tensor/tensor_view.h"
@@ -15,8 +12,6 @@ struct SwiGluArgs {
   TensorView out;           // [T, F]; no data: only `fp8` is wanted
   ConstTensorView gate_up;  // [T, 2F]: gate then up
   Fp8Rows fp8;              // the result quantised, CUDA only
-  // CUDA: what is read from memory next, as PackedMatrix::read_next.
-  std::span<const std::byte> read_next;
 };
 void SwiGlu(Stream stream, const SwiGluArgs& args);
 

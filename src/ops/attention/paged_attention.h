@@ -18,9 +18,7 @@
 // The order of summation depends on (position, window) alone: not on the batch, not on how the
 // prompt was chunked.
 
-#include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include "tensor/device.h"
 #include "tensor/tensor_view.h"
@@ -107,8 +105,6 @@ struct PagedAttentionArgs {
   int32_t window = 0;            // 0: none; W: the last W positions, counting the token's own
   float soft_cap = 0.0f;         // 0: none
   const float* sinks = nullptr;  // [Hq] or null
-  // CUDA: what is read from memory next, as PackedMatrix::read_next.
-  std::span<const std::byte> read_next;
 };
 void PagedAttention(Stream stream, Workspace& workspace, const PagedAttentionArgs& args);
 

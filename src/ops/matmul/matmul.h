@@ -57,11 +57,7 @@ struct PackedMatrix {
   DType source_dtype = DType::kF32;  // of the first piece
   std::vector<PackedPart> parts;     // in order of output rows
   Buffer storage;
-  SumOrder sum_order = SumOrder::kFastest;  // CUDA; the CPU's order is fixed
-  // What is read from memory soon after this product, most likely the next one's weights: CUDA asks
-  // for the beginning of it when it has asked for all of this matrix, so that memory does not wait
-  // while launches end and begin. A hint; empty: none.
-  std::span<const std::byte> read_next;
+  SumOrder sum_order = SumOrder::kFastest;        // CUDA; the CPU's order is fixed
   std::shared_ptr<sm90::CublasLtPlans> cublaslt;  // CUDA, where the library is there
 };
 

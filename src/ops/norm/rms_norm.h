@@ -4,9 +4,6 @@
 //
 // Activations (x, out) are f32 or bf16 on CUDA and f32 on the CPU; the residual is f32.
 
-#include <cstddef>
-#include <span>
-
 #include "ops/quantize/fp8_rows.h"
 #include "tensor/device.h"
 #include "tensor/tensor_view.h"
@@ -29,8 +26,6 @@ struct AddRmsNormArgs {
   const float* weight;  // [H]
   float eps = 1e-5f;
   Fp8Rows fp8;  // the result quantised, CUDA only
-  // CUDA: what is read from memory next, as PackedMatrix::read_next.
-  std::span<const std::byte> read_next;
 };
 void AddRmsNorm(Stream stream, const AddRmsNormArgs& args);
 

@@ -7,7 +7,6 @@
 #include "base/align.h"
 #include "base/check.h"
 #include "ops/detail/sm90/launch.cuh"
-#include "ops/detail/sm90/read_ahead.cuh"
 #include "ops/quantize/sm90/quantize_row.cuh"
 
 namespace hayate::ops::sm90 {
@@ -25,8 +24,7 @@ __device__ __forceinline__ float Silu(float x, __nv_bfloat16) {
 
 template <typename T, int kChunks, int kThreadBound>
 __global__ void __launch_bounds__(kThreadBound)
-    InRegisters(T* out, const T* gate_up, int columns, const __grid_constant__ Fp8Rows fp8,
-                const ReadAhead next) {
+    InRegisters(T* out, const T* gate_up, int columns, const __grid_constant__ Fp8Rows fp8) {
   AllowNextLaunch();
   WaitForPriorLaunches();
   const int64_t row = blockIdx.x;
@@ -43,7 +41,6 @@ __global__ void __launch_bounds__(kThreadBound)
     for (int j = 0; j < 8; ++j) values[i].v[j] = Silu(values[i].v[j], T()) * up.v[j];
     if (out != nullptr) StoreEight(out + row * columns + chunk * 8, values[i]);
   }
-  AskForShareOfThread(next);
   if (fp8.codes != nullptr) QuantizeRow<kChunks>(fp8, row, columns, first, values);
 }
 
@@ -72,16 +69,15 @@ void Launch(const Stream& stream, const SwiGluArgs& args) {
     return LaunchDependent(stream, RowByElement<T>, rows, kThreads, 0, out, gate_up, columns);
   }
   CheckFp8Rows(args.fp8, columns);
-  const ReadAhead next = ReadAheadOf(args.read_next, args.gate_up.rows());
   if (args.fp8.wanted() && args.fp8.scaling == Fp8Scaling::kPerToken) {
     const int threads = static_cast<int>(AlignUp(CeilDiv(chunks, kMaxChunks), 32));
     CHECK_LE(threads, kMaxThreads) << columns << " columns";
     return LaunchDependent(stream, InRegisters<T, kMaxChunks, kMaxThreads>, rows, threads, 0, out,
-                           gate_up, columns, args.fp8, next);
+                           gate_up, columns, args.fp8);
   }
   const dim3 grid(rows, static_cast<unsigned>(CeilDiv(chunks, kThreads)));
   LaunchDependent(stream, InRegisters<T, 1, kThreads>, grid, kThreads, 0, out, gate_up, columns,
-                  args.fp8, next);
+                  args.fp8);
 }
 
 }  // namespace

@@ -17,7 +17,6 @@
 #include "ops/attention/sm90/decode_tile.cuh"
 #include "ops/attention/sm90/rows.cuh"
 #include "ops/detail/sm90/launch.cuh"
-#include "ops/detail/sm90/read_ahead.cuh"
 
 namespace hayate::ops::sm90 {
 
@@ -34,7 +33,6 @@ struct DecodeParams {
   float scale, soft_cap;
   int32_t num_q_heads, group_size, group_offset, window;
   const float* sinks;
-  ReadAhead next;
 };
 
 // The queries of an item: number n is token n / num_heads, head first_head + n % num_heads.
@@ -480,10 +478,7 @@ __global__ __launch_bounds__(32 * kDecodeWarps,
   const int32_t count = params.plan.decode_begin[blockIdx.x + 1] - begin;
   // Room for the blocks of the next launch, which fetch weights. One block stays: the next launch
   // takes the end of this one for the end of all before it.
-  if (count == 0) {
-    if (threadIdx.x == 0) AskFor(params.next, blockIdx.x, gridDim.x);
-    if (blockIdx.x > 0) return;
-  }
+  if (count == 0 && blockIdx.x > 0) return;
   for (int i = 0; i < min(2, count); ++i) {
     StoreItemHalf(LoadItemHalf(params, begin + i), &shared->items[i]);
   }
@@ -513,8 +508,6 @@ __global__ __launch_bounds__(32 * kDecodeWarps,
       if (more) {
         walk.Start(params, cache, next, next_page);
         queries.Load(params, next);
-      } else if (threadIdx.x == 0) {
-        AskFor(params.next, blockIdx.x, gridDim.x);
       }
       if (i + 2 < count) half = LoadItemHalf(params, begin + i + 2);
       Leave<S>(state, shared);

@@ -9,9 +9,6 @@ namespace hayate::ops::sm90 {
 template <typename S>
 void LaunchDecode(Stream stream, const PagedAttentionArgs& args) {
   const AttentionPlan& plan = args.rows.plan;
-  // What is asked for ahead of prefill would be gone from the cache behind it.
-  const bool last = plan.num_prefill_tiles == 0;
-  const auto next = last ? args.read_next : std::span<const std::byte>();
   const DecodeParams params{.out = reinterpret_cast<__nv_bfloat16*>(args.out.data),
                             .q = reinterpret_cast<const __nv_bfloat16*>(args.q.data),
                             .q_row_stride = args.q_row_stride,
@@ -24,8 +21,7 @@ void LaunchDecode(Stream stream, const PagedAttentionArgs& args) {
                             .group_size = args.group_size,
                             .group_offset = args.group_offset,
                             .window = args.window,
-                            .sinks = args.sinks,
-                            .next = ReadAheadOf(next)};
+                            .sinks = args.sinks};
   constexpr int kBytes = sizeof(DecodeShared<S>);
   CUDA_CHECK(
       stream.device,

@@ -147,8 +147,7 @@ void GemmWithTiling(Stream stream, const GemmArgs& args, const GemmTiling& tilin
                      args.out_stride * out_bytes % 16 == 0 &&
                      reinterpret_cast<uintptr_t>(args.out) % 16 == 0,
       .wide_stores = args.n % 8 == 0 && args.out_stride * out_bytes % 16 == 0 &&
-                     reinterpret_cast<uintptr_t>(args.out) % 16 == 0,
-      .next = ReadAheadOf(args.read_next)};
+                     reinterpret_cast<uintptr_t>(args.out) % 16 == 0};
   Status mapped = MakeMatrixMap(args.w, dtype, args.n, args.k, row_bytes,
                                 tiling.tile_n / (narrow ? 1 : tiling.cluster), &params.w_map);
   if (mapped.ok()) {

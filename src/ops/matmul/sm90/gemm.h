@@ -2,9 +2,7 @@
 // The tensor-core product: out[T, N] = x[T, K] · Wᵀ (+ bias), W is [N, K], K contiguous in both.
 // One kernel template, many tilings; which one runs is chosen on the host by ChooseGemm.
 
-#include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include "base/align.h"
 #include "ops/matmul/sum_order.h"
@@ -46,7 +44,6 @@ struct GemmArgs {
   // Whether launches of the stream may still be writing w. Else the launch fetches weights while
   // the ones before it end.
   bool w_changes = false;
-  std::span<const std::byte> read_next;  // as PackedMatrix's; few tokens alone heed it
 };
 
 enum class GemmShape : uint8_t {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "ops/detail/sm90/read_ahead.h"
 #include "ops/matmul/sm90/gemm.h"
 
 namespace hayate::ops::sm90 {
@@ -28,7 +27,6 @@ struct GemmParams {
   bool out_f32;
   bool bulk_stores;  // wide tiles leave through shared memory and the copy engine
   bool wide_stores;  // rows of out start at 16-byte borders and N is a multiple of 8
-  ReadAhead next;    // narrow tiles
 };
 
 inline constexpr int kRowBytes = 128;  // of a block of K: 64 bf16 or 128 fp8

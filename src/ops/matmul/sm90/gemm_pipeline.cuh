@@ -6,7 +6,6 @@
 #include <type_traits>
 
 #include "ops/detail/sm90/launch.cuh"
-#include "ops/detail/sm90/read_ahead.cuh"
 #include "ops/detail/sm90/tma.cuh"
 #include "ops/matmul/sm90/gemm_schedule.cuh"
 
@@ -158,14 +157,14 @@ __device__ void Produce(const GemmParams& params, const GemmShared<C>& shared) {
     tokens.Next();
     LoadTokens(params, shared, stage, tokens);
   }
+  if (ahead < C::kStages) return;
   RingState ring;
-  while (ahead == C::kStages && weights.Next()) {
+  while (weights.Next()) {
     Wait(shared.empty(ring.stage), ring.parity);
     LoadWeights(params, shared, ring.stage, weights);
     LoadTokens(params, shared, ring.stage, weights);
     ring.Advance<C::kStages>();
   }
-  if constexpr (C::kNarrow) AskFor(params.next, blockIdx.x, gridDim.x);
 }
 
 // One warp of the consumers has read the stage.

@@ -90,8 +90,7 @@ class Call {
             .t = t_,
             .n = n,
             .k = w_.k,
-            .order = w_.sum_order,
-            .read_next = row + n == w_.n ? w_.read_next : std::span<const std::byte>()};
+            .order = w_.sum_order};
   }
 
   void Bf16(const std::byte* weights, int64_t n, int64_t row, bool w_changes) {

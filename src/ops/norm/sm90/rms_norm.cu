@@ -9,7 +9,6 @@
 #include "base/align.h"
 #include "ops/detail/sm90/eight.cuh"
 #include "ops/detail/sm90/launch.cuh"
-#include "ops/detail/sm90/read_ahead.cuh"
 #include "ops/quantize/sm90/quantize_row.cuh"
 
 namespace hayate::ops::sm90 {
@@ -28,7 +27,6 @@ struct Params {
   float eps;
   int columns;  // H
   Fp8Rows fp8;
-  ReadAhead next;
 };
 
 // Σ over the threads of the block, in an order that depends on its size alone.
@@ -71,7 +69,6 @@ __global__ void __launch_bounds__(kMaxThreads)
       for (int j = 0; j < 8; ++j) values[i].v[j] += residual.v[j];
     }
   }
-  AskForShareOfThread(p.next);
 #pragma unroll
   for (int i = 0; i < kChunks; ++i) {
     const int chunk = i * blockDim.x + threadIdx.x;
@@ -140,8 +137,7 @@ void Launch(const Stream& stream, int64_t rows, const Params<X, Out>& p) {
 
 template <bool kAdd, typename X, typename Out>
 void LaunchTyped(const Stream& stream, const TensorView& residual, const ConstTensorView& x,
-                 const TensorView& out, const float* weight, float eps, const Fp8Rows& fp8,
-                 std::span<const std::byte> read_next) {
+                 const TensorView& out, const float* weight, float eps, const Fp8Rows& fp8) {
   Launch<kAdd, X, Out>(stream, x.rows(),
                        {.out = reinterpret_cast<Out*>(out.data),
                         .residual = reinterpret_cast<float*>(residual.data),
@@ -149,17 +145,13 @@ void LaunchTyped(const Stream& stream, const TensorView& residual, const ConstTe
                         .weight = weight,
                         .eps = eps,
                         .columns = static_cast<int>(x.cols()),
-                        .fp8 = fp8,
-                        .next = ReadAheadOf(read_next, x.rows())});
+                        .fp8 = fp8});
 }
 
 template <bool kAdd>
 void Dispatch(const Stream& stream, const TensorView& residual, const ConstTensorView& x,
-              const TensorView& out, const float* weight, float eps, const Fp8Rows& fp8,
-              std::span<const std::byte> read_next) {
-  const auto launch = [&](auto kernel) {
-    kernel(stream, residual, x, out, weight, eps, fp8, read_next);
-  };
+              const TensorView& out, const float* weight, float eps, const Fp8Rows& fp8) {
+  const auto launch = [&](auto kernel) { kernel(stream, residual, x, out, weight, eps, fp8); };
   const bool bf16_out = out.data == nullptr || out.dtype == DType::kBF16;
   CHECK(bf16_out || out.dtype == DType::kF32) << Info(out.dtype).name;
   if (x.dtype == DType::kBF16) {
@@ -173,13 +165,12 @@ void Dispatch(const Stream& stream, const TensorView& residual, const ConstTenso
 }  // namespace
 
 void RmsNorm(Stream stream, const RmsNormArgs& args) {
-  Dispatch<false>(stream, {}, args.x, args.out, args.weight, args.eps, args.fp8, {});
+  Dispatch<false>(stream, {}, args.x, args.out, args.weight, args.eps, args.fp8);
 }
 
 void AddRmsNorm(Stream stream, const AddRmsNormArgs& args) {
   CHECK(args.residual.dtype == DType::kF32) << Info(args.residual.dtype).name;
-  Dispatch<true>(stream, args.residual, args.x, args.out, args.weight, args.eps, args.fp8,
-                 args.read_next);
+  Dispatch<true>(stream, args.residual, args.x, args.out, args.weight, args.eps, args.fp8);
 }
 
 }  // namespace hayate::ops::sm90
