@@ -52,7 +52,7 @@ struct CompressedEntries {
 // it completes none. An entry of settled tokens has index −1: it is there, and is not written.
 struct ListEntriesArgs {
   AttentionRows rows;
-  const int32_t* settled = nullptr;    // [R] positions before are settled; null: none; CPU alone
+  const int32_t* settled = nullptr;    // [R] positions before are settled; null: none
   const int32_t* positions = nullptr;  // [T]
   int32_t num_tokens = 0;              // T
   int32_t ratio = 0;

@@ -6,6 +6,8 @@
 
 #include "base/check.h"
 #include "ops/detail/lanes.h"
+#include "ops/engram/sm90/engram.h"
+#include "tensor/cuda_build.h"
 #include "tensor/float16.h"
 
 namespace hayate::ops {
@@ -39,8 +41,22 @@ float Rms(const float* x, int64_t n) {
 
 }  // namespace
 
-void EngramRemember(Stream, const EngramHistory& history, const int32_t* token_ids,
+Result<Buffer> PlaceEngramHash(Device& device, const EngramHash& hash) {
+  if (device.kind() == DeviceKind::kCpu) return Buffer();
+  std::vector<int64_t> numbers = hash.multipliers;
+  numbers.insert(numbers.end(), hash.sizes.begin(), hash.sizes.end());
+  numbers.insert(numbers.end(), hash.offsets.begin(), hash.offsets.end());
+  const size_t bytes = numbers.size() * sizeof(int64_t);
+  ASSIGN_OR_RETURN(Buffer placed, Buffer::Allocate(device, bytes));
+  device.Upload(placed.data(), numbers.data(), bytes);
+  return placed;
+}
+
+void EngramRemember(Stream stream, const EngramHistory& history, const int32_t* token_ids,
                     const int32_t* token_map) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::EngramRemember(stream, history, token_ids, token_map);
+  }
   for (int32_t r = 0; r < history.rows.num_rows; ++r) {
     for (int32_t t = history.rows.q_begin[r]; t < history.rows.q_begin[r + 1]; ++t) {
       *EntryAt(history, r, history.positions[t]) = token_map[token_ids[t]];
@@ -61,7 +77,10 @@ void EngramRows(const EngramHash& hash, std::span<const int32_t> sources, int64_
   }
 }
 
-void EngramGather(Stream, const EngramGatherArgs& args) {
+void EngramGather(Stream stream, const EngramGatherArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::EngramGather(stream, args);
+  }
   const EngramHash& hash = *args.hash;
   const int64_t width = args.table.cols(), rows_per_token = hash.rows_per_token();
   DCHECK_EQ(args.out.cols(), rows_per_token * width);
@@ -83,7 +102,10 @@ void EngramGather(Stream, const EngramGatherArgs& args) {
   }
 }
 
-void EngramGate(Stream, const EngramGateArgs& args) {
+void EngramGate(Stream stream, const EngramGateArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::EngramGate(stream, args);
+  }
   const int64_t tokens = args.streams.shape[0], width = args.streams.shape[2];
   DCHECK_EQ(args.kv.cols(), (kStreams + 1) * width);
   const float scale = 1.0f / std::sqrt(static_cast<float>(width));

@@ -10,8 +10,9 @@
 //   d_j     = Σ h_j · q_j · k_j · key_j / (√(mean h_j²) · √(mean key_j²) · √H)
 //   h_j    += sigmoid(sign(d_j) · √max(|d_j|, 1e-6)) · value
 //
-// The tables are far larger than a device's memory: they stay in the checkpoint's mapped file and
-// are read a row at a time.
+// The tables are far larger than a device's memory. On the CPU they stay in the checkpoint's mapped
+// file; for CUDA they are copied to pinned memory of the host, which kernels read over the bus.
+// Both read a row at a time.
 
 #include <cstdint>
 #include <span>
@@ -19,6 +20,7 @@
 
 #include "base/status.h"
 #include "ops/attention/paged_attention.h"
+#include "tensor/buffer.h"
 #include "tensor/device.h"
 #include "tensor/tensor_view.h"
 
@@ -49,6 +51,8 @@ struct EngramHashConfig {
 // One per layer. The multipliers are what the model was trained with: NumPy's default generator,
 // seeded by the layer. kInvalidArgument names the number that cannot work.
 Result<std::vector<EngramHash>> MakeEngramHashes(const EngramHashConfig& config);
+// The numbers of a hash where kernels read them: multipliers, sizes, offsets. Empty on the CPU.
+Result<Buffer> PlaceEngramHash(Device& device, const EngramHash& hash);
 
 // The compressed ids of a sequence's tokens, kept in the pages of a cache group: one int32 a
 // position.
@@ -58,26 +62,28 @@ struct EngramHistory {
   int32_t page_tokens = 0;
   AttentionRows rows;
   const int32_t* positions = nullptr;  // [T]
+  int32_t num_tokens = 0;              // T
 };
 // Appends token_map[token_ids[t]] of the step's tokens.
 void EngramRemember(Stream stream, const EngramHistory& history, const int32_t* token_ids,
                     const int32_t* token_map);
 
 struct EngramGatherArgs {
-  TensorView out;          // [T, rows_per_token · width]
+  TensorView out;          // [T, rows_per_token · width]; f32 or, on CUDA, bf16, which is exact
   ConstTensorView table;   // [num_rows, width] E4M3, host memory
   ConstTensorView scales;  // [num_rows, width / 32] E8M0
   const EngramHash* hash = nullptr;
-  EngramHistory history;  // the step's tokens are in it already
-  int32_t padding = 0;    // compressed
+  const int64_t* numbers = nullptr;  // as PlaceEngramHash gave them; CUDA alone
+  EngramHistory history;             // the step's tokens are in it already
+  int32_t padding = 0;               // compressed
 };
 void EngramGather(Stream stream, const EngramGatherArgs& args);
 // The table rows of one token; `sources` [N] from the token backward.
 void EngramRows(const EngramHash& hash, std::span<const int32_t> sources, int64_t* rows);
 
 struct EngramGateArgs {
-  TensorView streams;     // [T, 4, H], changed in place
-  ConstTensorView kv;     // [T, 5·H]: keys of the streams, then the value
+  TensorView streams;     // [T, 4, H] f32, changed in place
+  ConstTensorView kv;     // [T, 5·H] f32: keys of the streams, then the value
   const float* q_weight;  // [4, H]
   const float* k_weight;  // [4, H]
 };

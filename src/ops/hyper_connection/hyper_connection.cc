@@ -151,6 +151,35 @@ void HyperExpand(Stream stream, TensorView streams, ConstTensorView x) {
   }
 }
 
+void HyperAdd(Stream stream, TensorView streams, ConstTensorView x) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::HyperAdd(stream, streams, x);
+  }
+  const int64_t tokens = x.shape[0], width = x.shape[1];
+  float* to = streams.as<float>();
+  for (int64_t t = 0; t < tokens; ++t) {
+    const float* row = x.as<float>() + t * width;
+    for (int j = 0; j < S; ++j, to += width) {
+      for (int64_t i = 0; i < width; ++i) to[i] += row[i];
+    }
+  }
+}
+
+void HyperMeans(Stream stream, TensorView out, int64_t row_stride, ConstTensorView streams) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::HyperMeans(stream, out, row_stride, streams);
+  }
+  const int64_t tokens = streams.shape[0], width = streams.shape[2];
+  for (int64_t t = 0; t < tokens; ++t) {
+    const float* h = streams.as<float>() + t * S * width;
+    for (int64_t i = 0; i < width; ++i) {
+      float sum = 0.0f;
+      for (int64_t j = 0; j < S; ++j) sum += h[j * width + i];
+      out.as<float>()[t * row_stride + i] = sum / static_cast<float>(S);
+    }
+  }
+}
+
 void HyperTakeFirst(Stream stream, TensorView coefficients) {
   if constexpr (kCudaBuild) {
     if (OnCuda(stream)) return sm90::HyperTakeFirst(stream, coefficients);

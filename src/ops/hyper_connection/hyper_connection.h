@@ -71,6 +71,10 @@ void HyperCollapse(Stream stream, Workspace& workspace, const HyperCollapseArgs&
 
 // The S equal streams that a token starts with: streams[t, j] = x[t].
 void HyperExpand(Stream stream, TensorView streams, ConstTensorView x);
+// streams[t, j] += x[t] in all of them: x [T, H] f32.
+void HyperAdd(Stream stream, TensorView streams, ConstTensorView x);
+// out[t] = the mean of a token's streams: out [T, H] f32, rows `row_stride` floats apart.
+void HyperMeans(Stream stream, TensorView out, int64_t row_stride, ConstTensorView streams);
 // p of the first of equal streams alone: (1, 0, …) in the first S of every row of coefficients
 // [T, S·(S + 2)].
 void HyperTakeFirst(Stream stream, TensorView coefficients);

@@ -148,5 +148,26 @@ TEST_F(HyperConnectionGpuTest, CollapsesAndExpandsAsTheCpuDoes) {
   }
 }
 
+TEST_F(HyperConnectionGpuTest, AddsToAllStreamsAndTakesTheirMeans) {
+  for (const int64_t h : {1, 33, 1024, 7168}) {
+    constexpr int64_t kTokens = 5;
+    const int64_t stride = 3 * h;
+    Floats streams = RandomNormals(static_cast<size_t>(S * kTokens * h), 1);
+    Floats x = RandomNormals(static_cast<size_t>(kTokens * h), 2);
+    Floats means(static_cast<size_t>(kTokens * stride), 7.0f);
+    const Shape whole{kTokens, S, h}, rows{kTokens, h};
+    const auto device_streams = ToDevice(streams), device_x = ToDevice(x),
+               device_means = ToDevice(means);
+    HyperAdd({}, View(streams, whole), View(x, rows));
+    HyperMeans({}, View(means, rows), stride, View(streams, whole));
+    HyperAdd(stream_, device_streams.View(DType::kF32, whole), device_x.View(DType::kF32, rows));
+    HyperMeans(stream_, device_means.View(DType::kF32, rows), stride,
+               device_streams.View(DType::kF32, whole));
+    // The same sums in the same order; what lies beside the means is left alone.
+    EXPECT_EQ(ToHost(device_streams), streams);
+    EXPECT_EQ(ToHost(device_means), means);
+  }
+}
+
 }  // namespace
 }  // namespace hayate::ops

@@ -220,9 +220,11 @@ __global__ void __launch_bounds__(kThreads) ListKernel(const __grid_constant__ L
   const auto t = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x);
   if (t >= a.num_tokens) return;
   const int32_t position = a.positions[t];
+  const int32_t row = RowOfToken(a.rows, t);
   const bool completes = (position + 1) % a.ratio == 0;
-  a.seq[t] = RowOfToken(a.rows, t);
-  a.index[t] = completes ? position / a.ratio : -1;
+  const bool settled = a.settled != nullptr && position < a.settled[row];
+  a.seq[t] = row;
+  a.index[t] = completes && !settled ? position / a.ratio : -1;
   a.entry_positions[t] = completes ? position / a.ratio * a.ratio : 0;
 }
 

@@ -211,6 +211,31 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
+    AddKernel(float* streams, const float* x, int64_t width) {
+  WaitForPriorLaunches();
+  AllowNextLaunch();
+  const int64_t t = blockIdx.x;
+  const int64_t i = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
+  if (i >= width) return;
+  const float value = x[t * width + i];
+#pragma unroll
+  for (int j = 0; j < S; ++j) streams[(t * S + j) * width + i] += value;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    MeansKernel(float* out, int64_t row_stride, const float* streams, int64_t width) {
+  WaitForPriorLaunches();
+  AllowNextLaunch();
+  const int64_t t = blockIdx.x;
+  const int64_t i = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
+  if (i >= width) return;
+  float sum = 0.0f;
+#pragma unroll
+  for (int j = 0; j < S; ++j) sum += streams[(t * S + j) * width + i];
+  out[t * row_stride + i] = sum / static_cast<float>(S);
+}
+
+__global__ void __launch_bounds__(kThreads)
     TakeFirstKernel(float* coefficients, int64_t tokens, int64_t columns) {
   WaitForPriorLaunches();
   AllowNextLaunch();
@@ -318,6 +343,22 @@ void HyperExpand(Stream stream, TensorView streams, ConstTensorView x) {
                     streams.as<float>(), x.as<float>(), width);
   }
   CUDA_CHECK_LAUNCH(stream, "hyper_expand", tokens, width);
+}
+
+void HyperAdd(Stream stream, TensorView streams, ConstTensorView x) {
+  const int64_t tokens = x.shape[0], width = x.shape[1];
+  if (tokens == 0) return;
+  LaunchDependent(stream, AddKernel, ElementGrid(tokens, width), kThreads, 0, streams.as<float>(),
+                  x.as<float>(), width);
+  CUDA_CHECK_LAUNCH(stream, "hyper_add", tokens, width);
+}
+
+void HyperMeans(Stream stream, TensorView out, int64_t row_stride, ConstTensorView streams) {
+  const int64_t tokens = streams.shape[0], width = streams.shape[2];
+  if (tokens == 0) return;
+  LaunchDependent(stream, MeansKernel, ElementGrid(tokens, width), kThreads, 0, out.as<float>(),
+                  row_stride, streams.as<float>(), width);
+  CUDA_CHECK_LAUNCH(stream, "hyper_means", tokens, width);
 }
 
 void HyperTakeFirst(Stream stream, TensorView coefficients) {
