@@ -1,12 +1,15 @@
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "models/deepseek_draft.h"
 #include "models/detail/deepseek_draft_layer.h"
+#include "models/layers/activation.h"
+#include "models/layers/embedding_table.h"
+#include "ops/drafting/draft_logits.h"
 #include "ops/embedding/embedding.h"
+#include "ops/gather/copy_columns.h"
 #include "ops/norm/rms_norm.h"
 
 namespace hayate::models {
@@ -22,16 +25,16 @@ struct DsparkWeights {
   TrunkShards shards;   // of the blocks
   ops::MoeConfig moe;
   std::vector<HyperLayer> blocks;
-  HyperWeights head_hyper;    // V4 alone
-  Buffer final_norm;          // [H]
-  ConstTensorView markov_in;  // [V, rank] in the mapped file
-  Linear markov_out;          // [vocab.size(), rank]
-  Buffer confidence;          // [H + rank]
+  HyperWeights head_hyper;   // V4 alone
+  Buffer final_norm;         // [H]
+  EmbeddingTable markov_in;  // [V, rank]
+  Linear markov_out;         // [vocab.size(), rank]
+  Buffer confidence;         // [H + rank]
 
   int64_t bytes() const {
-    int64_t total =
-        context.bytes() + head_hyper.bytes() + markov_out.bytes() +
-        static_cast<int64_t>(context_norm.size() + final_norm.size() + confidence.size());
+    int64_t total = context.bytes() + head_hyper.bytes() + markov_out.bytes() +
+                    static_cast<int64_t>(context_norm.size() + final_norm.size() +
+                                         confidence.size() + markov_in.storage.size());
     for (const HyperLayer& block : blocks) total += block.bytes();
     return total;
   }
@@ -39,13 +42,13 @@ struct DsparkWeights {
 
 class DeepseekDspark final : public DraftModel {
  public:
-  DeepseekDspark(const DeepseekTrunkModel& target, DsparkWeights weights)
+  DeepseekDspark(const DeepseekTrunkModel& target, DsparkWeights weights, DType activations)
       : target_(target),
         config_(target.config()),
         draft_(target.drafts()),
         weights_(std::move(weights)),
         window_(target, draft_.num_blocks),
-        streams_(config_, DType::kF32) {}
+        streams_(config_, activations) {}
 
   const std::vector<CacheGroup>& cache_groups() const override { return window_.groups(); }
   int64_t page_bytes(int) const override { return window_.groups()[0].page_bytes; }
@@ -91,20 +94,22 @@ class DeepseekDspark final : public DraftModel {
     if (count_ == 0) return;
     Workspace& workspace = *context.workspace;
     const size_t mark = workspace.mark();
-    const int64_t vocab = weights_.shards.vocab.size(), h = config_.hidden_size;
+    const int64_t vocab = weights_.shards.vocab.size();
     const TensorView before = workspace.Take(DType::kF32, {count_, draft_.markov_rank});
-    ops::Embedding(context.stream, {.out = before, .ids = tokens, .table = weights_.markov_in});
+    ops::Embedding(context.stream,
+                   {.out = before, .ids = tokens, .table = weights_.markov_in.view});
     const TensorView added = workspace.Take(DType::kF32, {count_, vocab});
     if (vocab > 0) Apply(context.stream, workspace, weights_.markov_out, before, added);
-    for (int32_t n = 0; n < count_; ++n) {
-      const int64_t query = int64_t{n} * draft_.block_size + i;
-      const float* base = logits_.as<float>() + query * vocab;
-      const float* add = added.as<float>() + n * vocab;
-      float* out = logits + int64_t{n} * config_.vocab_size + weights_.shards.vocab.begin;
-      for (int64_t c = 0; c < vocab; ++c) out[c] = base[c] + add[c];
-      confidences[n] = Confidence(states_.as<float>() + query * h,
-                                  before.as<float>() + int64_t{n} * draft_.markov_rank);
-    }
+    ops::MarkovGuess(context.stream, {.logits = logits + weights_.shards.vocab.begin,
+                                      .logits_stride = config_.vocab_size,
+                                      .confidences = confidences,
+                                      .base = logits_,
+                                      .added = added,
+                                      .states = states_,
+                                      .before = before,
+                                      .proj = Floats(weights_.confidence),
+                                      .block = draft_.block_size,
+                                      .guess = i});
     workspace.ResetTo(mark);
   }
 
@@ -126,7 +131,7 @@ class DeepseekDspark final : public DraftModel {
     const size_t mark = workspace.mark();
     const TensorView features = workspace.Take(DType::kF32, {batch.num_tokens, FeatureWidth()});
     const TensorView x = workspace.Take(DType::kF32, {batch.num_tokens, config_.hidden_size});
-    GatherFeatures(batch, FeatureWidth(), features.as<float>());
+    GatherFeatures(context.stream, batch, features);
     Apply(context.stream, workspace, weights_.context, features, x);
     ops::RmsNorm(
         context.stream,
@@ -142,7 +147,7 @@ class DeepseekDspark final : public DraftModel {
     workspace.ResetTo(mark);
   }
 
-  // What the blocks share in one pass: N rows of B queries each.
+  // What the blocks share in one pass: N rows of B queries each, whose token ids are written too.
   struct Pass {
     const float* cos_sin = nullptr;        // [N · B, R], of p + 1 …
     const int32_t* context_end = nullptr;  // [N · B] p: the newest position of the context
@@ -154,9 +159,9 @@ class DeepseekDspark final : public DraftModel {
     const int32_t* selected_count = nullptr;
   };
 
-  Pass MakePass(Stream stream, const DraftBatch& batch, const ProposalRows& proposals,
-                Workspace& workspace) const {
+  Pass MakePass(Stream stream, const DraftBatch& batch, int32_t* ids, Workspace& workspace) const {
     const int32_t block = draft_.block_size, queries = count_ * block;
+    const ProposalRows proposals = TakeProposals(stream, batch, workspace);
     int32_t* positions = workspace.TakeArray<int32_t>(queries);
     int32_t* context_end = workspace.TakeArray<int32_t>(queries);
     int32_t* seq = workspace.TakeArray<int32_t>(queries);
@@ -164,19 +169,23 @@ class DeepseekDspark final : public DraftModel {
     int32_t* selected = workspace.TakeArray<int32_t>(int64_t{queries} * block);
     int32_t* selected_count = workspace.TakeArray<int32_t>(queries);
     int32_t* pages = workspace.TakeArray<int32_t>(count_);
-    for (int32_t q = 0; q < queries; ++q) {
-      seq[q] = q / block;
-      index[q] = q % block;
-      context_end[q] = proposals.positions[seq[q]];
-      positions[q] = context_end[q] + 1 + index[q];
-      selected_count[q] = block;
-      for (int32_t k = 0; k < block; ++k) selected[q * block + k] = k;
-    }
-    for (int32_t n = 0; n < count_; ++n) pages[n] = n;
+    ops::ListDraftBlocks(stream, {.count = count_,
+                                  .block = block,
+                                  .noise_token = draft_.noise_token,
+                                  .last_positions = proposals.positions,
+                                  .anchors = proposals.anchors,
+                                  .token_ids = ids,
+                                  .positions = positions,
+                                  .context_end = context_end,
+                                  .row = seq,
+                                  .place = index,
+                                  .selected = selected,
+                                  .selected_count = selected_count,
+                                  .pages = pages});
     Pass pass = {
         .cos_sin = TakeRotations(stream, target_.rope().window, positions, queries, workspace),
         .context_end = context_end,
-        .context_rows = TakeProposalRows(batch, batch.rows[0], block, 0, workspace),
+        .context_rows = TakeProposalRows(stream, batch, batch.rows[0], block, 0, workspace),
         .block_targets = {queries, seq, index},
         .block_keys = window_.Pages(block, workspace.TakeArray<std::byte>(BlockPagesBytes(count_))),
         .selected = selected,
@@ -191,20 +200,15 @@ class DeepseekDspark final : public DraftModel {
   // states_ and logits_ of every query.
   void RunBlocks(const DraftBatch& batch, const ForwardContext& context) {
     Workspace& workspace = *context.workspace;
-    const ProposalRows proposals = TakeProposals(batch, workspace);
-    const Pass pass = MakePass(context.stream, batch, proposals, workspace);
     const int32_t queries = count_ * draft_.block_size;
     int32_t* ids = workspace.TakeArray<int32_t>(queries);
-    for (int32_t q = 0; q < queries; ++q) {
-      ids[q] = q % draft_.block_size == 0 ? proposals.anchors[q / draft_.block_size]
-                                          : draft_.noise_token;
-    }
+    const Pass pass = MakePass(context.stream, batch, ids, workspace);
     StreamRows rows = streams_.Take(workspace, queries);
     streams_.Start(context, target_.trunk().embedding.view, ids, rows);
     for (int32_t block = 0; block < draft_.num_blocks; ++block)
       RunBlock(context, pass, block, rows);
     streams_.Collapse(context, &weights_.head_hyper, nullptr, rows);
-    std::copy_n(rows.input.as<float>(), rows.input.shape.num_elements(), states_.as<float>());
+    ops::CopyColumns(context.stream, {.out = states_, .from = rows.input});
     ops::RmsNorm(context.stream, {.out = rows.input,
                                   .x = rows.input,
                                   .weight = Floats(weights_.final_norm),
@@ -239,16 +243,6 @@ class DeepseekDspark final : public DraftModel {
     workspace.ResetTo(mark);
   }
 
-  // sigmoid(proj · [state; before]).
-  float Confidence(const float* state, const float* before) const {
-    const int64_t h = config_.hidden_size;
-    const float* proj = Floats(weights_.confidence);
-    float sum = 0.0f;
-    for (int64_t c = 0; c < h; ++c) sum += proj[c] * state[c];
-    for (int64_t c = 0; c < draft_.markov_rank; ++c) sum += proj[h + c] * before[c];
-    return 1.0f / (1.0f + std::exp(-sum));
-  }
-
   const HyperLayer& Block(int32_t index) const {
     return weights_.blocks[static_cast<size_t>(index)];
   }
@@ -272,7 +266,9 @@ Status LoadMarkov(VendorTensors& tensors, const DeepseekTrunkConfig& config, int
   const bool v4 = tensors.Has(prefix + ".markov_w1.weight");
   const std::string in = prefix + (v4 ? ".markov_w1" : ".embed");
   const std::string out = prefix + (v4 ? ".markov_w2" : ".head");
-  ASSIGN_OR_RETURN(weights.markov_in, tensors.Tensor(in + ".weight", {config.vocab_size, rank}));
+  ASSIGN_OR_RETURN(const ConstTensorView table,
+                   tensors.Tensor(in + ".weight", {config.vocab_size, rank}));
+  ASSIGN_OR_RETURN(weights.markov_in, PlaceTable(*tensors.options().device, table));
   ASSIGN_OR_RETURN(weights.markov_out,
                    tensors.Matrix({{out, config.vocab_size, weights.shards.vocab}}, rank, {0, rank},
                                   tensors.options().precision));
@@ -320,7 +316,8 @@ Result<std::unique_ptr<DraftModel>> LoadDeepseekDspark(const weights::Checkpoint
   }
   CHECK(trunk->drafts().kind == DraftKind::kDspark) << "the target was loaded for another drafter";
   ASSIGN_OR_RETURN(DsparkWeights weights, LoadWeights(checkpoint, options, *trunk));
-  return std::unique_ptr<DraftModel>(std::make_unique<DeepseekDspark>(*trunk, std::move(weights)));
+  return std::unique_ptr<DraftModel>(std::make_unique<DeepseekDspark>(
+      *trunk, std::move(weights), ActivationType(*options.device, options.precision)));
 }
 
 }  // namespace hayate::models

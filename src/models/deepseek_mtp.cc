@@ -1,11 +1,12 @@
-#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "models/deepseek_draft.h"
 #include "models/detail/deepseek_draft_layer.h"
+#include "models/layers/activation.h"
 #include "ops/embedding/embedding.h"
+#include "ops/gather/gather_rows.h"
 #include "ops/norm/rms_norm.h"
 
 namespace hayate::models {
@@ -33,12 +34,13 @@ struct MtpWeights {
 
 class DeepseekMtp final : public DraftModel {
  public:
-  DeepseekMtp(const DeepseekTrunkModel& target, MtpWeights weights, int32_t max_drafts)
+  DeepseekMtp(const DeepseekTrunkModel& target, MtpWeights weights, int32_t max_drafts,
+              DType activations)
       : target_(target),
         config_(target.config()),
         weights_(std::move(weights)),
         window_(target, 1),
-        streams_(config_, DType::kF32),
+        streams_(config_, activations),
         max_drafts_(max_drafts) {}
 
   const std::vector<CacheGroup>& cache_groups() const override { return window_.groups(); }
@@ -52,7 +54,7 @@ class DeepseekMtp final : public DraftModel {
     const TrunkShards& shards = weights_.shards;
     const int64_t heads = shards.groups.size() * config_.group_heads();
     // Of all tokens: features as they came and normed, embeddings normed and projected, rotations.
-    const int64_t floats = max_tokens * (2 * kStreams * h + 3 * h + config_.rotary_dim + 1);
+    const int64_t floats = max_tokens * (2 * kStreams * h + 4 * h + config_.rotary_dim + 1);
     return floats * kFloat + ProposalBytes(max_proposals) + streams_.RowsBytes(max_tokens) +
            2 * streams_.RowsBytes(max_proposals) +
            WindowAttentionBytes(config_, heads, max_tokens, config_.window) +
@@ -63,21 +65,22 @@ class DeepseekMtp final : public DraftModel {
 
   void Advance(const DraftBatch& batch, const ForwardContext& context) override {
     Workspace& workspace = *context.workspace;
-    proposals_ = TakeProposals(batch, workspace);
-    proposal_rows_ = TakeProposalRows(batch, batch.rows[0], 1, max_drafts_, workspace);
+    proposals_ = TakeProposals(context.stream, batch, workspace);
+    proposal_rows_ =
+        TakeProposalRows(context.stream, batch, batch.rows[0], 1, max_drafts_, workspace);
     positions_ = workspace.TakeArray<int32_t>(proposals_.count);
-    std::copy_n(proposals_.positions, proposals_.count, positions_);
+    PlaceProposals(context.stream, 0);
     rows_ = streams_.Take(workspace, proposals_.count);
     const size_t mark = workspace.mark();
     const TensorView features =
         workspace.Take(DType::kF32, {batch.num_tokens, kStreams * config_.hidden_size});
-    GatherFeatures(batch, features.shape[1], features.as<float>());
+    GatherFeatures(context.stream, batch, features);
     StreamRows all = streams_.Take(workspace, batch.num_tokens);
     Join(context, features, batch.next_ids, all);
     EnterLayer(context, batch.rows[0], batch.positions, all);
     if (proposals_.count > 0) {
       // Rows keep the sublayer's input and coefficients, so that the layer goes on with them.
-      Copy(all, proposals_.last, rows_);
+      Copy(context.stream, all, proposals_.last, rows_);
       FinishLayer(context, rows_);
     }
     workspace.ResetTo(mark);
@@ -91,10 +94,9 @@ class DeepseekMtp final : public DraftModel {
     if (i > 0) {
       const TensorView before =
           workspace.Take(DType::kF32, {proposals_.count, kStreams * config_.hidden_size});
-      std::copy_n(rows_.streams.as<float>(), before.shape.num_elements(), before.as<float>());
-      for (int32_t n = 0; n < proposals_.count; ++n) {
-        positions_[n] = proposals_.positions[n] + i;
-      }
+      context.stream.device->Copy(context.stream, before.data, rows_.streams.data,
+                                  static_cast<size_t>(before.num_bytes()));
+      PlaceProposals(context.stream, i);
       Join(context, before, tokens, rows_);
       EnterLayer(context, proposal_rows_, positions_, rows_);
       FinishLayer(context, rows_);
@@ -105,6 +107,14 @@ class DeepseekMtp final : public DraftModel {
   }
 
  private:
+  // positions_ of the proposing rows' entry of guess i.
+  void PlaceProposals(Stream stream, int32_t i) {
+    ops::ShiftPositions(stream, {.from = proposals_.positions,
+                                 .count = proposals_.count,
+                                 .by = i,
+                                 .positions = positions_});
+  }
+
   // rows.streams[j] = state · norm(states[j]) + token · norm(embedding): states [T, 4H].
   void Join(const ForwardContext& context, const TensorView& states, const int32_t* token_ids,
             StreamRows& rows) const {
@@ -123,14 +133,9 @@ class DeepseekMtp final : public DraftModel {
     ops::RmsNorm(
         context.stream,
         {.out = token, .x = token, .weight = Floats(weights_.token_norm), .eps = config_.norm_eps});
-    Apply(context.stream, workspace, weights_.token, token, rows.input);
-    for (int64_t t = 0; t < count; ++t) {
-      const float* added = rows.input.as<float>() + t * h;
-      float* stream = joined.as<float>() + t * kStreams * h;
-      for (int64_t j = 0; j < kStreams; ++j, stream += h) {
-        for (int64_t c = 0; c < h; ++c) stream[c] += added[c];
-      }
-    }
+    const TensorView added = workspace.Take(DType::kF32, {count, h});
+    Apply(context.stream, workspace, weights_.token, token, added);
+    ops::HyperAdd(context.stream, rows.streams, added);
     workspace.ResetTo(mark);
   }
 
@@ -168,12 +173,13 @@ class DeepseekMtp final : public DraftModel {
     workspace.ResetTo(mark);
   }
 
-  static void Copy(const StreamRows& all, const int32_t* index, StreamRows& to) {
+  static void Copy(Stream stream, const StreamRows& all, const int32_t* index, StreamRows& to) {
+    const auto flat = [](const TensorView& x) {
+      const int64_t rows = x.shape[0];
+      return TensorView{x.data, x.dtype, {rows, x.shape.num_elements() / rows}};
+    };
     const auto copy = [&](const TensorView& from, const TensorView& out) {
-      const int64_t width = from.shape.num_elements() / from.shape[0];
-      for (int64_t n = 0; n < out.shape[0]; ++n) {
-        std::copy_n(from.as<float>() + index[n] * width, width, out.as<float>() + n * width);
-      }
+      ops::GatherRows(stream, {.out = flat(out), .from = flat(from), .index = index});
     };
     copy(all.streams, to.streams);
     copy(all.input, to.input);
@@ -223,7 +229,8 @@ Result<std::unique_ptr<DraftModel>> LoadDeepseekMtp(const weights::Checkpoint& c
       << "the target was loaded for another drafter";
   ASSIGN_OR_RETURN(MtpWeights weights, LoadWeights(checkpoint, options, *trunk));
   return std::unique_ptr<DraftModel>(
-      std::make_unique<DeepseekMtp>(*trunk, std::move(weights), options.max_drafts));
+      std::make_unique<DeepseekMtp>(*trunk, std::move(weights), options.max_drafts,
+                                    ActivationType(*options.device, options.precision)));
 }
 
 }  // namespace hayate::models

@@ -15,6 +15,7 @@
 #include "models/layers/moe.h"
 #include "models/layers/rope_table.h"
 #include "ops/embedding/embedding.h"
+#include "ops/gather/copy_columns.h"
 #include "ops/gather/gather_rows.h"
 #include "ops/norm/rms_norm.h"
 
@@ -93,7 +94,9 @@ class DeepseekV3Model final : public DeepseekV3Target {
     Attend(step, last, rows);
     if (batch.features != nullptr) {
       FinishLayer(batch, context, last, rows);
-      std::copy_n(rows.normed.as<float>(), rows.normed.shape.num_elements(), batch.features);
+      const TensorView features{reinterpret_cast<std::byte*>(batch.features), DType::kF32,
+                                rows.normed.shape};
+      ops::CopyColumns(context.stream, {.out = features, .from = rows.normed});
       if (batch.num_logits > 0) rows = KeepLogitRows(batch, context, rows);
     } else if (batch.num_logits > 0) {
       rows = KeepLogitRows(batch, context, rows);
@@ -230,9 +233,6 @@ Status CheckDraftLayers(const weights::Checkpoint& checkpoint, const DeepseekV3C
 Result<std::unique_ptr<Model>> LoadDeepseekV3(const weights::Checkpoint& checkpoint,
                                               const DeepseekV3Config& config,
                                               const LoadOptions& options) {
-  if (options.draft == DraftKind::kNextN) {
-    RETURN_IF_ERROR(RequireCpu(options, "the drafter of " + config.architecture));
-  }
   RETURN_IF_ERROR(CheckDraftLayers(checkpoint, config, options));
   ASSIGN_OR_RETURN(const int32_t max_context, ContextOf(options, config.trained_context));
   ASSIGN_OR_RETURN(const ops::RopeFrequencies frequencies,

@@ -7,8 +7,11 @@
 #include "models/detail/deepseek_draft_rows.h"
 #include "models/detail/deepseek_v3_attention.h"
 #include "models/detail/deepseek_v3_model.h"
+#include "models/layers/activation.h"
 #include "models/layers/head_logits.h"
 #include "ops/embedding/embedding.h"
+#include "ops/gather/copy_columns.h"
+#include "ops/gather/gather_rows.h"
 #include "ops/norm/rms_norm.h"
 
 namespace hayate::models {
@@ -27,6 +30,7 @@ class DeepseekV3Mtp final : public DraftModel {
         weights_(std::move(weights)),
         cache_(std::move(cache)),
         groups_(cache_.layout().groups),
+        activations_(ActivationType(*options.device, options.precision)),
         latent_form_(options.latent_form),
         max_drafts_(options.max_drafts) {
     groups_[0].name = "draft_latent";
@@ -56,24 +60,22 @@ class DeepseekV3Mtp final : public DraftModel {
   void Advance(const DraftBatch& batch, const ForwardContext& context) override {
     Workspace& workspace = *context.workspace;
     const int64_t h = config_.hidden_size, tokens = batch.num_tokens;
-    proposals_ = TakeProposals(batch, workspace);
-    proposal_rows_ = TakeProposalRows(batch, batch.rows[0], 1, 0, workspace);
+    proposals_ = TakeProposals(context.stream, batch, workspace);
+    proposal_rows_ = TakeProposalRows(context.stream, batch, batch.rows[0], 1, 0, workspace);
     kv_len_ = workspace.TakeArray<int32_t>(proposals_.count);
     positions_ = workspace.TakeArray<int32_t>(proposals_.count);
     rows_ = TakeRows(workspace, proposals_.count);
     const size_t mark = workspace.mark();
     const TensorView states = workspace.Take(DType::kF32, {tokens, h});
     const TensorView hidden = workspace.Take(DType::kF32, {tokens, h});
-    const TensorView normed = workspace.Take(DType::kF32, {tokens, h});
-    GatherFeatures(batch, h, states.as<float>());
+    const TensorView normed = workspace.Take(activations_, {tokens, h});
+    GatherFeatures(context.stream, batch, states);
     Enter(context, batch.rows[0], batch.positions, states, batch.next_ids, hidden, normed);
     if (proposals_.count > 0) {
-      PlaceProposals(0);
-      for (int64_t n = 0; n < proposals_.count; ++n) {
-        const int64_t from = proposals_.last[n] * h;
-        std::copy_n(hidden.as<float>() + from, h, rows_.hidden.as<float>() + n * h);
-        std::copy_n(normed.as<float>() + from, h, rows_.normed.as<float>() + n * h);
-      }
+      PlaceProposals(context.stream, 0);
+      const int32_t* last = proposals_.last;
+      ops::GatherRows(context.stream, {.out = rows_.hidden, .from = hidden, .index = last});
+      ops::GatherRows(context.stream, {.out = rows_.normed, .from = normed, .index = last});
       Finish(context);
     }
     workspace.ResetTo(mark);
@@ -86,8 +88,8 @@ class DeepseekV3Mtp final : public DraftModel {
     const size_t mark = workspace.mark();
     if (i > 0) {
       const TensorView states = workspace.Take(DType::kF32, rows_.normed.shape);
-      std::copy_n(rows_.normed.as<float>(), states.shape.num_elements(), states.as<float>());
-      PlaceProposals(i);
+      ops::CopyColumns(context.stream, {.out = states, .from = rows_.normed});
+      PlaceProposals(context.stream, i);
       Enter(context, proposal_rows_, positions_, states, tokens, rows_.hidden, rows_.normed);
       Finish(context);
     }
@@ -98,7 +100,7 @@ class DeepseekV3Mtp final : public DraftModel {
 
  private:
   struct Rows {
-    TensorView hidden;  // [N, H]
+    TensorView hidden;  // [N, H] f32
     TensorView normed;  // [N, H]: at the end what the next guess takes in the trunk's place
     TensorView part;    // [N, H]
     TensorView heads;   // [N, heads of this rank · Dv]
@@ -110,16 +112,17 @@ class DeepseekV3Mtp final : public DraftModel {
   Rows TakeRows(Workspace& workspace, int64_t count) const {
     const Shape whole{count, config_.hidden_size};
     return {.hidden = workspace.Take(DType::kF32, whole),
-            .normed = workspace.Take(DType::kF32, whole),
-            .part = workspace.Take(DType::kF32, whole),
-            .heads = workspace.Take(DType::kF32, {count, HeadsWidth()})};
+            .normed = workspace.Take(activations_, whole),
+            .part = workspace.Take(activations_, whole),
+            .heads = workspace.Take(activations_, {count, HeadsWidth()})};
   }
   // positions_ and lengths of the proposing rows, for their entry of guess i.
-  void PlaceProposals(int32_t i) {
-    for (int32_t n = 0; n < proposals_.count; ++n) {
-      positions_[n] = proposals_.positions[n] + i;
-      kv_len_[n] = positions_[n] + 1;
-    }
+  void PlaceProposals(Stream stream, int32_t i) {
+    ops::ShiftPositions(stream, {.from = proposals_.positions,
+                                 .count = proposals_.count,
+                                 .by = i,
+                                 .positions = positions_,
+                                 .kv_len = kv_len_});
     proposal_rows_.kv_len = kv_len_;
   }
 
@@ -152,10 +155,9 @@ class DeepseekV3Mtp final : public DraftModel {
       ops::RmsNorm(context.stream,
                    {.out = x, .x = x, .weight = Floats(*norm), .eps = config_.norm_eps});
     }
-    for (int64_t t = 0; t < count; ++t) {
-      float* to = both.as<float>() + 2 * t * h;
-      std::copy_n(tokens.as<float>() + t * h, h, to);
-      std::copy_n(states.as<float>() + t * h, h, to + h);
+    for (const auto& [x, column] : {std::pair(tokens, int64_t{0}), std::pair(states, h)}) {
+      const TensorView to{both.data + RowBytes(DType::kF32, column), DType::kF32, x.shape};
+      ops::CopyColumns(context.stream, {.out = to, .out_row_stride = 2 * h, .from = x});
     }
     Apply(context.stream, workspace, weights_.join, both, hidden);
     ops::RmsNorm(context.stream, {.out = normed,
@@ -201,6 +203,7 @@ class DeepseekV3Mtp final : public DraftModel {
   const DeepseekV3Draft weights_;
   const DeepseekV3Cache cache_;
   std::vector<CacheGroup> groups_;
+  const DType activations_;
   const ops::LatentForm latent_form_;
   const int32_t max_drafts_;
 

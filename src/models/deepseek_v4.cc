@@ -98,7 +98,7 @@ class DeepseekV4Model final : public DeepseekTrunkModel {
   void ChooseExperts(const ForwardBatch& batch, const ForwardContext& context, int layer,
                      StreamRows& rows) const {
     streams_.RunExperts(context, Layer(layer), weights_.moe, rows);
-    tap_.AtOutput(layer, rows, batch.features);
+    tap_.AtOutput(context.stream, layer, rows, batch.features);
   }
 
   // After its attention, the last layer computes only what logits and features need.
@@ -142,9 +142,6 @@ Result<std::unique_ptr<Model>> LoadDeepseekV4(const weights::Checkpoint& checkpo
   ASSIGN_OR_RETURN(const DeepseekV4Config config, ReadDeepseekV4Config(checkpoint));
   ASSIGN_OR_RETURN(DeepseekDraftConfig draft,
                    ChooseDeepseekDrafts(checkpoint, "", config, options));
-  if (draft.kind != DraftKind::kNone) {
-    RETURN_IF_ERROR(RequireCpu(options, "the draft module of " + checkpoint.architecture()));
-  }
   ASSIGN_OR_RETURN(const int32_t max_context, ContextOf(options, config.trained_context));
   ASSIGN_OR_RETURN(DeepseekRope rope, DeepseekRope::Create(*options.device, config, max_context));
   ASSIGN_OR_RETURN(DeepseekV4Cache cache, DeepseekV4Cache::Plan(config, options));

@@ -8,6 +8,7 @@
 #include "models/detail/deepseek_trunk_model.h"
 #include "models/detail/deepseek_v41_attention.h"
 #include "models/detail/model_facts.h"
+#include "models/layers/activation.h"
 
 namespace hayate::models {
 namespace {
@@ -19,14 +20,16 @@ const float* Floats(const Buffer& buffer) { return reinterpret_cast<const float*
 class DeepseekV41Model final : public DeepseekTrunkModel {
  public:
   DeepseekV41Model(const DeepseekV41Config& config, DeepseekDraftConfig draft, ModelFacts facts,
-                   DeepseekV41Cache cache, DeepseekV41Weights weights, DeepseekRope rope)
+                   DeepseekV41Cache cache, DeepseekV41Weights weights, DeepseekRope rope,
+                   DType activations)
       : config_(config),
         draft_(std::move(draft)),
         facts_(std::move(facts)),
         cache_(std::move(cache)),
         weights_(std::move(weights)),
         rope_(std::move(rope)),
-        streams_(config_, DType::kF32),
+        activations_(activations),
+        streams_(config_, activations),
         tap_(config_, draft_, TapPlace::kInput),
         weight_bytes_(weights_.bytes()) {}
 
@@ -68,7 +71,7 @@ class DeepseekV41Model final : public DeepseekTrunkModel {
     rows.per_rank = batch.tokens_per_rank;
     if (!config_.engrams.empty()) {
       ops::EngramRemember(context.stream, History(batch, context), batch.token_ids,
-                          weights_.engram_token_map.data());
+                          reinterpret_cast<const int32_t*>(weights_.engram_token_map.data()));
     }
     const int last = config_.num_layers - 1;
     for (int layer = 0; layer < last; ++layer) {
@@ -102,7 +105,8 @@ class DeepseekV41Model final : public DeepseekTrunkModel {
             .page_stride = cache_.page_bytes(cache_.engram_group()),
             .page_tokens = cache_.layout().page_tokens,
             .rows = batch.rows[group],
-            .positions = batch.positions};
+            .positions = batch.positions,
+            .num_tokens = batch.num_tokens};
   }
 
   int64_t EngramBytes(int64_t max_tokens) const {
@@ -121,17 +125,17 @@ class DeepseekV41Model final : public DeepseekTrunkModel {
     Workspace& workspace = *context.workspace;
     const size_t mark = workspace.mark();
     const TensorView gathered = workspace.Take(
-        DType::kF32, {batch.num_tokens, hash.rows_per_token() * config_.engram_width});
+        activations_, {batch.num_tokens, hash.rows_per_token() * config_.engram_width});
     const TensorView kv =
         workspace.Take(DType::kF32, {batch.num_tokens, (kStreams + 1) * config_.hidden_size});
-    ops::EngramGather(
-        context.stream,
-        {.out = gathered,
-         .table = engram.table,
-         .scales = engram.scales,
-         .hash = &hash,
-         .history = History(batch, context),
-         .padding = weights_.engram_token_map[static_cast<size_t>(config_.engram_padding_id)]});
+    ops::EngramGather(context.stream,
+                      {.out = gathered,
+                       .table = engram.table.view,
+                       .scales = engram.scales.view,
+                       .hash = &hash,
+                       .numbers = reinterpret_cast<const int64_t*>(engram.hash.data()),
+                       .history = History(batch, context),
+                       .padding = weights_.engram_padding});
     Apply(context.stream, workspace, engram.kv, gathered, kv);
     ops::EngramGate(context.stream, {.streams = rows.streams,
                                      .kv = kv,
@@ -152,7 +156,7 @@ class DeepseekV41Model final : public DeepseekTrunkModel {
   void AttendLayer(const ForwardBatch& batch, const ForwardContext& context,
                    const DeepseekV41Step& step, int layer, StreamRows& rows) const {
     if (Layer(layer).engram) AddEngram(batch, context, layer, rows);
-    tap_.AtInput(layer, rows, batch.features);
+    tap_.AtInput(context.stream, layer, rows, batch.features);
     streams_.Enter(context, Layer(layer).attention_hyper, Layer(layer).attention_norm, rows);
     const DeepseekV41AttentionLayer attention(config_, cache_, Layer(layer), layer);
     const bool is_last = layer + 1 == config_.num_layers;
@@ -170,6 +174,7 @@ class DeepseekV41Model final : public DeepseekTrunkModel {
   const DeepseekV41Cache cache_;
   const DeepseekV41Weights weights_;
   const DeepseekRope rope_;
+  const DType activations_;
   const DeepseekStreams streams_;
   const FeatureTap tap_;
   const int64_t weight_bytes_;
@@ -179,7 +184,6 @@ class DeepseekV41Model final : public DeepseekTrunkModel {
 
 Result<std::unique_ptr<Model>> LoadDeepseekV41(const weights::Checkpoint& checkpoint,
                                                const LoadOptions& options) {
-  RETURN_IF_ERROR(RequireCpu(options, checkpoint.architecture()));
   ASSIGN_OR_RETURN(const DeepseekV41Config config, ReadDeepseekV41Config(checkpoint));
   ASSIGN_OR_RETURN(DeepseekDraftConfig draft,
                    ChooseDeepseekDrafts(checkpoint, "text_config.", config, options));
@@ -192,7 +196,7 @@ Result<std::unique_ptr<Model>> LoadDeepseekV41(const weights::Checkpoint& checkp
   ASSIGN_OR_RETURN(DeepseekV41Weights weights, LoadDeepseekV41Weights(checkpoint, config, options));
   return std::unique_ptr<Model>(std::make_unique<DeepseekV41Model>(
       config, std::move(draft), FactsOf(checkpoint, config, max_context), std::move(cache),
-      std::move(weights), std::move(rope)));
+      std::move(weights), std::move(rope), ActivationType(*options.device, options.precision)));
 }
 
 }  // namespace hayate::models

@@ -14,6 +14,7 @@
 #include "models/layers/head_logits.h"
 #include "models/layers/moe.h"
 #include "ops/embedding/embedding.h"
+#include "ops/gather/copy_columns.h"
 #include "ops/gather/gather_rows.h"
 #include "ops/norm/rms_norm.h"
 #include "ops/rope/rope.h"
@@ -131,11 +132,11 @@ class DenseModel final : public DenseTarget {
                                   .fp8 = first.fp8});
     const int last = config_.num_layers - 1;
     for (int layer = 0; layer < last; ++layer) {
-      KeepFeatures(batch, layer, rows);
+      KeepFeatures(batch, context, layer, rows);
       AttendLayer(batch, context, step, layer, rows);
       FinishLayer(batch, context, layer, rows);
     }
-    KeepFeatures(batch, last, rows);
+    KeepFeatures(batch, context, last, rows);
     if (batch.num_logits == 0) {
       AppendKeysValues(context.stream, workspace, weights_.attention, Layer(last).attention, step,
                        RowsOf(batch, last), CacheOf(context, last),
@@ -213,16 +214,18 @@ class DenseModel final : public DenseTarget {
     return {batch.positions, cos_sin.as<float>()};
   }
 
-  // What enters the layer, for a drafter that looks at it. On the CPU alone.
-  void KeepFeatures(const ForwardBatch& batch, int layer, const Rows& rows) const {
+  // What enters the layer, for a drafter that looks at it.
+  void KeepFeatures(const ForwardBatch& batch, const ForwardContext& context, int layer,
+                    const Rows& rows) const {
     if (batch.features == nullptr) return;
     const int64_t h = config_.hidden_size, width = feature_width();
     for (size_t i = 0; i < feature_layers_.size(); ++i) {
       if (feature_layers_[i] != layer) continue;
       float* to = batch.features + static_cast<int64_t>(i) * h;
-      for (int64_t t = 0; t < batch.num_tokens; ++t) {
-        std::copy_n(rows.hidden.as<float>() + t * h, h, to + t * width);
-      }
+      ops::CopyColumns(context.stream,
+                       {.out = {reinterpret_cast<std::byte*>(to), DType::kF32, rows.hidden.shape},
+                        .out_row_stride = width,
+                        .from = rows.hidden});
     }
   }
 
@@ -333,7 +336,6 @@ Result<std::unique_ptr<Model>> LoadDenseModel(const weights::Checkpoint& checkpo
   std::vector<int32_t> feature_layers;
   if (options.draft == DraftKind::kEagle3) {
     CHECK(options.draft_checkpoint != nullptr);
-    RETURN_IF_ERROR(RequireCpu(options, "a model with an EAGLE-3 head"));
     Result<std::vector<int32_t>> layers =
         ReadEagle3Layers(*options.draft_checkpoint, config.num_layers);
     if (!layers.ok()) return layers.status().Under(options.draft_checkpoint->path().string());

@@ -1,16 +1,19 @@
 #include "models/eagle3_draft.h"
 
 #include <algorithm>
-#include <limits>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
 #include "models/detail/deepseek_draft_rows.h"
 #include "models/detail/dense_target.h"
 #include "models/detail/eagle3_weights.h"
-#include "models/detail/model_facts.h"
+#include "models/layers/activation.h"
 #include "models/layers/rope_table.h"
+#include "ops/drafting/draft_logits.h"
 #include "ops/embedding/embedding.h"
+#include "ops/gather/copy_columns.h"
+#include "ops/gather/gather_rows.h"
 #include "ops/norm/rms_norm.h"
 #include "ops/zero/zero.h"
 
@@ -21,17 +24,17 @@ constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
 
 const float* Floats(const Buffer& buffer) { return reinterpret_cast<const float*>(buffer.data()); }
 
-// On the host: the CPU's pointers.
 class Eagle3Draft final : public DraftModel {
  public:
   Eagle3Draft(const DenseTarget& target, Eagle3Config config, Eagle3Weights weights, RopeTable rope,
-              const LoadOptions& options)
+              Buffer sources, const LoadOptions& options)
       : target_(target),
         config_(std::move(config)),
         weights_(std::move(weights)),
         rope_(std::move(rope)),
-        max_drafts_(options.max_drafts),
-        first_rank_(options.rank == 0) {
+        sources_(std::move(sources)),
+        activations_(ActivationType(*options.device, options.precision)),
+        max_drafts_(options.max_drafts) {
     const auto page_bytes = [&](int64_t kv_heads) {
       return ops::KvLayerPageBytes(options.kv_dtype, options.page_tokens,
                                    static_cast<int32_t>(kv_heads), config_.layer.head_dim);
@@ -51,14 +54,15 @@ class Eagle3Draft final : public DraftModel {
     }
     groups_.push_back(
         {.name = "draft_kv", .kind = CacheKind::kFull, .page_bytes = page_bytes(most)});
-    FindUnmapped();
   }
 
   const std::vector<CacheGroup>& cache_groups() const override { return groups_; }
   int64_t page_bytes(int) const override { return page_bytes_; }
   int32_t max_drafts() const override { return max_drafts_; }
   bool has_confidence() const override { return false; }
-  int64_t weight_bytes() const override { return weights_.bytes(); }
+  int64_t weight_bytes() const override {
+    return weights_.bytes() + static_cast<int64_t>(sources_.size());
+  }
 
   int64_t workspace_bytes(int64_t max_tokens, int64_t max_proposals) const override {
     const int64_t h = hidden(), states = target_.feature_width();
@@ -81,7 +85,8 @@ class Eagle3Draft final : public DraftModel {
 
  private:
   struct Rows {
-    TensorView state;   // [N, H]: the residual stream, at the end what the next guess begins with
+    // [N, H] f32: the residual stream, at the end what the next guess begins with.
+    TensorView state;
     TensorView joined;  // [N, 2H]
     TensorView normed;  // [N, H]
     TensorView part;    // [N, H]
@@ -92,10 +97,10 @@ class Eagle3Draft final : public DraftModel {
   Rows TakeRows(Workspace& workspace, int64_t count) const {
     const Shape whole{count, hidden()};
     return {.state = workspace.Take(DType::kF32, whole),
-            .joined = workspace.Take(DType::kF32, {count, 2 * hidden()}),
-            .normed = workspace.Take(DType::kF32, whole),
-            .part = workspace.Take(DType::kF32, whole),
-            .heads = workspace.Take(DType::kF32, {count, weights_.shape.q_width()})};
+            .joined = workspace.Take(activations_, {count, 2 * hidden()}),
+            .normed = workspace.Take(activations_, whole),
+            .part = workspace.Take(activations_, whole),
+            .heads = workspace.Take(activations_, {count, weights_.shape.q_width()})};
   }
   ops::KvLayerView Cache(const ForwardContext& context) const {
     ops::KvLayerView cache = cache_;
@@ -119,7 +124,7 @@ class Eagle3Draft final : public DraftModel {
   }
 
   // positions_ and lengths of the proposing rows, for their entry of guess i.
-  void PlaceProposals(int32_t i);
+  void PlaceProposals(Stream stream, int32_t i);
   void JoinStates(const ForwardContext& context, const TensorView& states,
                   const TensorView& state) const;
   void Enter(const ForwardContext& context, const int32_t* token_ids, const TensorView& state,
@@ -127,19 +132,17 @@ class Eagle3Draft final : public DraftModel {
   void Finish(const ForwardContext& context) const;
   void AddSum(const ForwardContext& context, const Buffer& norm) const;
   void WriteLogits(const ForwardContext& context, float* logits) const;
-  // Tokens of the target that the head has none for; the first rank's to write.
-  void FindUnmapped();
 
   const DenseTarget& target_;
   const Eagle3Config config_;
   const Eagle3Weights weights_;
   const RopeTable rope_;
+  const Buffer sources_;  // as ops::MapLogits takes them; empty where the vocabularies are one
+  const DType activations_;
   const int32_t max_drafts_;
-  const bool first_rank_;
   std::vector<CacheGroup> groups_;
   ops::KvLayerView cache_;  // without its base
   int64_t page_bytes_ = 0;
-  std::vector<int32_t> unmapped_;
 
   // From Advance to the last Next, in the step's workspace.
   ProposalRows proposals_;
@@ -149,39 +152,28 @@ class Eagle3Draft final : public DraftModel {
   Rows rows_;
 };
 
-void Eagle3Draft::FindUnmapped() {
-  if (!first_rank_ || weights_.target_ids.empty()) return;
-  std::vector<char> mapped(static_cast<size_t>(target_.facts().vocab_size));
-  for (const int32_t id : weights_.target_ids) mapped[static_cast<size_t>(id)] = 1;
-  for (int32_t id = 0; id < target_.facts().vocab_size; ++id) {
-    if (mapped[static_cast<size_t>(id)] == 0) unmapped_.push_back(id);
-  }
-}
-
 void Eagle3Draft::Advance(const DraftBatch& batch, const ForwardContext& context) {
   Workspace& workspace = *context.workspace;
   const int64_t h = hidden(), tokens = batch.num_tokens, states = target_.feature_width();
-  proposals_ = TakeProposals(batch, workspace);
-  proposal_rows_ = TakeProposalRows(batch, batch.rows[0], 1, 0, workspace);
+  proposals_ = TakeProposals(context.stream, batch, workspace);
+  proposal_rows_ = TakeProposalRows(context.stream, batch, batch.rows[0], 1, 0, workspace);
   kv_len_ = workspace.TakeArray<int32_t>(proposals_.count);
   positions_ = workspace.TakeArray<int32_t>(proposals_.count);
   rows_ = TakeRows(workspace, proposals_.count);
   const size_t mark = workspace.mark();
   const TensorView features = workspace.Take(DType::kF32, {tokens, states});
   const TensorView state = workspace.Take(DType::kF32, {tokens, h});
-  const TensorView joined = workspace.Take(DType::kF32, {tokens, 2 * h});
-  GatherFeatures(batch, states, features.as<float>());
+  const TensorView joined = workspace.Take(activations_, {tokens, 2 * h});
+  GatherFeatures(context.stream, batch, features);
   JoinStates(context, features, state);
   Enter(context, batch.next_ids, state, joined);
   AppendKeysValues(context.stream, workspace, weights_.shape, weights_.attention,
                    StepAt(context, batch.positions, tokens), batch.rows[0], Cache(context), joined);
   if (proposals_.count > 0) {
-    PlaceProposals(0);
-    for (int64_t n = 0; n < proposals_.count; ++n) {
-      const int64_t from = proposals_.last[n];
-      std::copy_n(state.as<float>() + from * h, h, rows_.state.as<float>() + n * h);
-      std::copy_n(joined.as<float>() + from * 2 * h, 2 * h, rows_.joined.as<float>() + n * 2 * h);
-    }
+    PlaceProposals(context.stream, 0);
+    const int32_t* last = proposals_.last;
+    ops::GatherRows(context.stream, {.out = rows_.state, .from = state, .index = last});
+    ops::GatherRows(context.stream, {.out = rows_.joined, .from = joined, .index = last});
     Finish(context);
   }
   workspace.ResetTo(mark);
@@ -191,18 +183,19 @@ void Eagle3Draft::Next(int32_t i, const int32_t* tokens, float* logits, float*,
                        const ForwardContext& context) {
   if (proposals_.count == 0) return;
   if (i > 0) {
-    PlaceProposals(i);
+    PlaceProposals(context.stream, i);
     Enter(context, tokens, rows_.state, rows_.joined);
     Finish(context);
   }
   WriteLogits(context, logits);
 }
 
-void Eagle3Draft::PlaceProposals(int32_t i) {
-  for (int32_t n = 0; n < proposals_.count; ++n) {
-    positions_[n] = proposals_.positions[n] + i;
-    kv_len_[n] = positions_[n] + 1;
-  }
+void Eagle3Draft::PlaceProposals(Stream stream, int32_t i) {
+  ops::ShiftPositions(stream, {.from = proposals_.positions,
+                               .count = proposals_.count,
+                               .by = i,
+                               .positions = positions_,
+                               .kv_len = kv_len_});
   proposal_rows_.kv_len = kv_len_;
 }
 
@@ -233,10 +226,9 @@ void Eagle3Draft::Enter(const ForwardContext& context, const int32_t* token_ids,
   ops::Embedding(context.stream, {.out = tokens, .ids = token_ids, .table = table.view});
   Norm(context, weights_.token_norm, tokens, tokens);
   Norm(context, weights_.state_norm, state, normed);
-  for (int64_t t = 0; t < count; ++t) {
-    float* to = joined.as<float>() + 2 * t * h;
-    std::copy_n(tokens.as<float>() + t * h, h, to);
-    std::copy_n(normed.as<float>() + t * h, h, to + h);
+  for (const auto& [x, column] : {std::pair(tokens, int64_t{0}), std::pair(normed, h)}) {
+    const TensorView to{joined.data + RowBytes(joined.dtype, column), joined.dtype, x.shape};
+    ops::CopyColumns(context.stream, {.out = to, .out_row_stride = 2 * h, .from = x});
   }
   workspace.ResetTo(mark);
 }
@@ -269,16 +261,12 @@ void Eagle3Draft::WriteLogits(const ForwardContext& context, float* logits) cons
   Workspace& workspace = *context.workspace;
   const size_t mark = workspace.mark();
   const int64_t vocab = target_.facts().vocab_size, count = proposals_.count;
-  for (int64_t n = 0; n < count; ++n) {
-    for (const int32_t id : unmapped_) {
-      logits[n * vocab + id] = -std::numeric_limits<float>::infinity();
-    }
-  }
+  const int64_t width = weights_.vocab.size();
+  const bool mapped = sources_.size() > 0;
+  const TensorView mapped_slice = workspace.Take(DType::kF32, {mapped ? count : 0, width});
   if (weights_.head.weights) {
-    const int64_t width = weights_.vocab.size();
-    const bool mapped = !weights_.target_ids.empty();
     const TensorView slice =
-        mapped ? workspace.Take(DType::kF32, {count, width})
+        mapped ? mapped_slice
                : TensorView{reinterpret_cast<std::byte*>(logits + weights_.vocab.begin),
                             DType::kF32, Shape{count, width}};
     ops::Matmul(context.stream, workspace,
@@ -286,13 +274,34 @@ void Eagle3Draft::WriteLogits(const ForwardContext& context, float* logits) cons
                  .x = rows_.normed,
                  .w = &*weights_.head.weights,
                  .out_row_stride = mapped ? width : vocab});
-    for (int64_t n = 0; mapped && n < count; ++n) {
-      const float* from = slice.as<float>() + n * width;
-      const int32_t* ids = weights_.target_ids.data() + weights_.vocab.begin;
-      for (int64_t i = 0; i < width; ++i) logits[n * vocab + ids[i]] = from[i];
-    }
+  }
+  if (mapped) {
+    const TensorView all{reinterpret_cast<std::byte*>(logits), DType::kF32, Shape{count, vocab}};
+    ops::MapLogits(context.stream, {.logits = all,
+                                    .from = mapped_slice,
+                                    .source = reinterpret_cast<const int32_t*>(sources_.data())});
   }
   workspace.ResetTo(mark);
+}
+
+// By token of the target the column of this rank's logits. What the head has no token for is the
+// first rank's to write.
+Result<Buffer> PlaceSources(const Eagle3Weights& weights, int64_t vocab_size,
+                            const LoadOptions& options) {
+  if (weights.target_ids.empty()) return Buffer();
+  constexpr int32_t kOthers = ops::MapLogitsArgs::kOthers;
+  std::vector<int32_t> sources(static_cast<size_t>(vocab_size),
+                               options.rank == 0 ? ops::MapLogitsArgs::kNoSource : kOthers);
+  const auto ids = std::span(weights.target_ids);
+  for (size_t id = 0; id < ids.size(); ++id) {
+    const int64_t column = static_cast<int64_t>(id) - weights.vocab.begin;
+    const bool own = column >= 0 && column < weights.vocab.size();
+    sources[static_cast<size_t>(ids[id])] = own ? static_cast<int32_t>(column) : kOthers;
+  }
+  const size_t bytes = sources.size() * sizeof(int32_t);
+  ASSIGN_OR_RETURN(Buffer placed, Buffer::Allocate(*options.device, bytes));
+  options.device->Upload(placed.data(), sources.data(), bytes);
+  return placed;
 }
 
 }  // namespace
@@ -305,7 +314,6 @@ Result<std::unique_ptr<DraftModel>> LoadEagle3Draft(const weights::Checkpoint& h
     return Error(ErrorCode::kUnsupported, "EAGLE-3 heads draft for {}",
                  "Llama, Mistral, Qwen2, Qwen3, their mixtures and GPT-OSS");
   }
-  RETURN_IF_ERROR(RequireCpu(options, "an EAGLE-3 head"));
   ASSIGN_OR_RETURN(Eagle3Config config, ReadEagle3Config(head));
   if (config.layer.vocab_size != target.facts().vocab_size) {
     return Error(ErrorCode::kInvalidArgument,
@@ -320,8 +328,9 @@ Result<std::unique_ptr<DraftModel>> LoadEagle3Draft(const weights::Checkpoint& h
     return Error(ErrorCode::kDataLoss, "fc.weight joins {} states; the config names {} layers",
                  weights.num_states, target.feature_width() / target.facts().hidden_size);
   }
+  ASSIGN_OR_RETURN(Buffer sources, PlaceSources(weights, target.facts().vocab_size, options));
   return std::unique_ptr<DraftModel>(std::make_unique<Eagle3Draft>(
-      *dense, std::move(config), std::move(weights), std::move(rope), options));
+      *dense, std::move(config), std::move(weights), std::move(rope), std::move(sources), options));
 }
 
 }  // namespace hayate::models

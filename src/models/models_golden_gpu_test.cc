@@ -18,8 +18,8 @@ using testing::WantedLogits;
 using testing::WorstDifference;
 
 const std::filesystem::path kGolden = "tests/golden";
-constexpr const char* kFolders[] = {"dense",       "qwen_moe",     "gpt_oss",
-                                    "deepseek_v3", "deepseek_v32", "deepseek_v4"};
+constexpr const char* kFolders[] = {"dense",        "qwen_moe",    "gpt_oss",     "deepseek_v3",
+                                    "deepseek_v32", "deepseek_v4", "deepseek_v41"};
 
 // fp32 sums in another order; see models_golden_test.cc.
 constexpr float kExactTolerance = 1e-4f;
@@ -36,7 +36,8 @@ struct FastAverage {
 };
 constexpr FastAverage kFastAverages[] = {
     {"dense/", 0.1f, 0.1f},       {"qwen_moe/", 0.15f, 0.25f},   {"gpt_oss/", 0.15f, 0.15f},
-    {"deepseek_v3/", 0.2f, 0.6f}, {"deepseek_v32/", 0.6f, 1.2f}, {"deepseek_v4/", 0.6f, 0.6f}};
+    {"deepseek_v3/", 0.2f, 0.6f}, {"deepseek_v32/", 0.6f, 1.2f}, {"deepseek_v4/", 0.6f, 0.6f},
+    {"deepseek_v41/", 0.6f, 0.6f}};
 
 float AllowedAverage(const std::string& name) {
   const auto found = std::ranges::find_if(

@@ -3,11 +3,13 @@
 #include <utility>
 
 #include "base/error.h"
+#include "models/detail/deepseek_draft_rows.h"
 
 namespace hayate::models {
 namespace {
 
-// On the host: the CPU's pointers.
+constexpr auto kInt = static_cast<int64_t>(sizeof(int32_t));
+
 class StandaloneDraft final : public DraftModel {
  public:
   StandaloneDraft(std::unique_ptr<Model> model, int32_t max_drafts)
@@ -22,7 +24,10 @@ class StandaloneDraft final : public DraftModel {
   int32_t max_drafts() const override { return max_drafts_; }
   bool has_confidence() const override { return false; }
   int64_t workspace_bytes(int64_t max_tokens, int64_t max_proposals) const override {
-    return model_->workspace_bytes(max_tokens + max_proposals, max_proposals);
+    const int64_t tokens = max_tokens + max_proposals;
+    return model_->workspace_bytes(tokens, max_proposals) +
+           (2 * tokens + 4 * (max_proposals + 1)) * kInt + ProposalBytes(max_proposals) +
+           6 * static_cast<int64_t>(Workspace::kAlignment);
   }
   int64_t weight_bytes() const override { return model_->weight_bytes(); }
 
@@ -31,97 +36,102 @@ class StandaloneDraft final : public DraftModel {
             const ForwardContext& context) override;
 
  private:
-  void ClearBatch();
-  // Ends a row of the batch whose tokens were appended; its pages are row `source` of batch_rows_.
-  void EndRow(int32_t kv_len, int32_t source);
-  void Forward(float* logits, const ForwardContext& context);
+  // One pass over rows of the batch's page tables.
+  void Forward(ForwardBatch pass, const ops::AttentionRows& rows, const ForwardContext& context);
 
   std::unique_ptr<Model> model_;
   const int32_t max_drafts_;
-
-  std::vector<ops::AttentionRows> batch_rows_;  // of the last Advance, per group
-  std::vector<int32_t> proposal_rows_;          // [N]
-  std::vector<int32_t> anchor_positions_;       // [N]
-  // The pass being put together.
-  std::vector<int32_t> token_ids_, positions_, logits_index_;
-  std::vector<int32_t> q_begin_, kv_len_, sources_;
   std::vector<ops::AttentionRows> rows_;  // per group
+
+  // From Advance to the last Next; arrays in the step's workspace.
+  std::vector<ops::AttentionRows> batch_rows_;  // of the last Advance, per group
+  ProposalRows proposals_;
+  // The batch with its anchors, which Next(0) computes: it knows where logits go.
+  ForwardBatch whole_;
+  ops::AttentionRows whole_rows_;
+  ops::AttentionRows proposal_rows_;
+  int32_t *positions_ = nullptr, *kv_len_ = nullptr;  // [N] of the latest guess
 };
 
-void StandaloneDraft::ClearBatch() {
-  token_ids_.clear();
-  positions_.clear();
-  logits_index_.clear();
-  q_begin_.assign(1, 0);
-  kv_len_.clear();
-  sources_.clear();
-}
-
-void StandaloneDraft::EndRow(int32_t kv_len, int32_t source) {
-  q_begin_.push_back(static_cast<int32_t>(token_ids_.size()));
-  kv_len_.push_back(kv_len);
-  sources_.push_back(source);
-}
-
 void StandaloneDraft::Advance(const DraftBatch& batch, const ForwardContext& context) {
+  const Stream stream = context.stream;
+  Workspace& workspace = *context.workspace;
   batch_rows_.assign(batch.rows.begin(), batch.rows.end());
-  proposal_rows_.assign(batch.proposal_rows, batch.proposal_rows + batch.num_proposals);
-  anchor_positions_.clear();
-  ClearBatch();
   const ops::AttentionRows& rows = batch.rows[0];
-  size_t next_proposal = 0;
-  for (int32_t r = 0; r < rows.num_rows; ++r) {
-    for (int32_t t = rows.q_begin[r]; t < rows.q_begin[r + 1]; ++t) {
-      token_ids_.push_back(batch.token_ids[t]);
-      positions_.push_back(batch.positions[t]);
-    }
-    const bool proposes =
-        next_proposal < proposal_rows_.size() && proposal_rows_[next_proposal] == r;
-    if (proposes) {
-      ++next_proposal;
-      logits_index_.push_back(static_cast<int32_t>(token_ids_.size()));
-      token_ids_.push_back(batch.next_ids[rows.q_begin[r + 1] - 1]);
-      positions_.push_back(rows.kv_len[r]);
-      anchor_positions_.push_back(rows.kv_len[r]);
-    }
-    EndRow(rows.kv_len[r] + (proposes ? 1 : 0), r);
+  const int32_t count = batch.num_proposals;
+  proposals_ = TakeProposals(stream, batch, workspace);
+  if (count == 0) {
+    Forward({.num_tokens = batch.num_tokens,
+             .token_ids = batch.token_ids,
+             .positions = batch.positions},
+            rows, context);
+    return;
   }
-  // With proposals the pass waits for Next, which says where its logits go.
-  if (proposal_rows_.empty()) Forward(nullptr, context);
+  proposal_rows_ = TakeProposalRows(stream, batch, rows, 1, 0, workspace);
+  positions_ = workspace.TakeArray<int32_t>(count);
+  kv_len_ = workspace.TakeArray<int32_t>(count);
+  const int32_t tokens = batch.num_tokens + count;
+  int32_t* ids = workspace.TakeArray<int32_t>(tokens);
+  int32_t* positions = workspace.TakeArray<int32_t>(tokens);
+  int32_t* q_begin = workspace.TakeArray<int32_t>(rows.num_rows + 1);
+  int32_t* kv_len = workspace.TakeArray<int32_t>(rows.num_rows);
+  int32_t* anchors = workspace.TakeArray<int32_t>(count);
+  ops::AddAnchors(stream, {.batch = rows,
+                           .proposals = ProposalsOf(batch),
+                           .num_tokens = batch.num_tokens,
+                           .token_ids = batch.token_ids,
+                           .positions = batch.positions,
+                           .next_ids = batch.next_ids,
+                           .out_ids = ids,
+                           .out_positions = positions,
+                           .q_begin = q_begin,
+                           .kv_len = kv_len,
+                           .anchors = anchors});
+  whole_ = {.num_tokens = tokens,
+            .token_ids = ids,
+            .positions = positions,
+            .num_logits = count,
+            .logits_index = anchors};
+  whole_rows_ = {
+      .num_rows = rows.num_rows, .q_begin = q_begin, .kv_len = kv_len, .table_row = rows.table_row};
 }
 
 void StandaloneDraft::Next(int32_t i, const int32_t* tokens, float* logits, float*,
                            const ForwardContext& context) {
-  if (i > 0) {
-    ClearBatch();
-    for (size_t n = 0; n < proposal_rows_.size(); ++n) {
-      const int32_t position = anchor_positions_[n] + i;
-      logits_index_.push_back(static_cast<int32_t>(n));
-      token_ids_.push_back(tokens[n]);
-      positions_.push_back(position);
-      EndRow(position + 1, proposal_rows_[n]);
-    }
+  const int32_t count = proposals_.count;
+  if (count == 0) return;
+  if (i == 0) {
+    whole_.logits = logits;
+    return Forward(whole_, whole_rows_, context);
   }
-  Forward(logits, context);
+  // The anchor is one position behind the row's last token.
+  ops::ShiftPositions(context.stream, {.from = proposals_.positions,
+                                       .count = count,
+                                       .by = i + 1,
+                                       .positions = positions_,
+                                       .kv_len = kv_len_});
+  proposal_rows_.kv_len = kv_len_;
+  // Every row is one token: where rows begin is which tokens have logits.
+  Forward({.num_tokens = count,
+           .token_ids = tokens,
+           .positions = positions_,
+           .num_logits = count,
+           .logits_index = proposal_rows_.q_begin,
+           .logits = logits},
+          proposal_rows_, context);
 }
 
-void StandaloneDraft::Forward(float* logits, const ForwardContext& context) {
+void StandaloneDraft::Forward(ForwardBatch pass, const ops::AttentionRows& rows,
+                              const ForwardContext& context) {
   for (size_t g = 0; g < rows_.size(); ++g) {
-    const ops::AttentionRows& from = batch_rows_[g];
-    rows_[g] = from;
-    rows_[g].num_rows = static_cast<int32_t>(kv_len_.size());
-    rows_[g].q_begin = q_begin_.data();
-    rows_[g].kv_len = kv_len_.data();
-    rows_[g].table_row = sources_.data();
+    rows_[g] = batch_rows_[g];
+    rows_[g].num_rows = rows.num_rows;
+    rows_[g].q_begin = rows.q_begin;
+    rows_[g].kv_len = rows.kv_len;
+    rows_[g].table_row = rows.table_row;
   }
-  model_->Forward({.num_tokens = static_cast<int32_t>(token_ids_.size()),
-                   .token_ids = token_ids_.data(),
-                   .positions = positions_.data(),
-                   .rows = rows_,
-                   .num_logits = static_cast<int32_t>(logits_index_.size()),
-                   .logits_index = logits_index_.data(),
-                   .logits = logits},
-                  context);
+  pass.rows = rows_;
+  model_->Forward(pass, context);
 }
 
 }  // namespace
@@ -137,10 +147,6 @@ Result<std::unique_ptr<DraftModel>> LoadStandaloneDraft(const weights::Checkpoin
     return Error(ErrorCode::kInvalidArgument,
                  "{}: a vocabulary of {} tokens; the model it drafts for has {}",
                  checkpoint.path().string(), facts.vocab_size, target.facts().vocab_size);
-  }
-  if (options.device->kind() != DeviceKind::kCpu) {
-    return Error(ErrorCode::kUnsupported, "{}: a draft model of its own is for the CPU",
-                 checkpoint.path().string());
   }
   return std::unique_ptr<DraftModel>(
       std::make_unique<StandaloneDraft>(std::move(model), options.max_drafts));

@@ -129,16 +129,19 @@ bool FeatureTap::wants_last_output() const {
           draft_.targets.back() == last);
 }
 
-void FeatureTap::Tap(int layer, const StreamRows& rows, float* features) const {
+void FeatureTap::Tap(Stream stream, int layer, const StreamRows& rows, float* features) const {
   if (features == nullptr) return;
   const int64_t h = config_.hidden_size;
   if (draft_.kind == DraftKind::kNextN && layer + 1 == config_.num_layers) {
-    std::copy_n(rows.streams.as<float>(), rows.streams.shape.num_elements(), features);
+    stream.device->Copy(stream, features, rows.streams.data,
+                        static_cast<size_t>(rows.streams.num_bytes()));
   }
   if (draft_.kind != DraftKind::kDspark) return;
   const auto found = std::ranges::find(draft_.targets, layer);
   if (found == draft_.targets.end()) return;
-  DeepseekStreams::WriteMeans(rows, features + (found - draft_.targets.begin()) * h, width());
+  float* out = features + (found - draft_.targets.begin()) * h;
+  ops::HyperMeans(stream, {reinterpret_cast<std::byte*>(out), DType::kF32, {rows.count(), h}},
+                  width(), rows.streams);
 }
 
 }  // namespace hayate::models

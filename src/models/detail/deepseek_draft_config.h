@@ -63,15 +63,15 @@ class FeatureTap {
   // Whether features come from behind the last layer, so that it has to compute every token.
   bool wants_last_output() const;
   // Called for every layer with features [T, F], or null.
-  void AtInput(int layer, const StreamRows& rows, float* features) const {
-    if (place_ == TapPlace::kInput) Tap(layer, rows, features);
+  void AtInput(Stream stream, int layer, const StreamRows& rows, float* features) const {
+    if (place_ == TapPlace::kInput) Tap(stream, layer, rows, features);
   }
-  void AtOutput(int layer, const StreamRows& rows, float* features) const {
-    if (place_ == TapPlace::kOutput) Tap(layer, rows, features);
+  void AtOutput(Stream stream, int layer, const StreamRows& rows, float* features) const {
+    if (place_ == TapPlace::kOutput) Tap(stream, layer, rows, features);
   }
 
  private:
-  void Tap(int layer, const StreamRows& rows, float* features) const;
+  void Tap(Stream stream, int layer, const StreamRows& rows, float* features) const;
 
   const DeepseekTrunkConfig& config_;
   const DeepseekDraftConfig& draft_;

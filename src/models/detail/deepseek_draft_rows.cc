@@ -1,35 +1,40 @@
 #include "models/detail/deepseek_draft_rows.h"
 
-#include <algorithm>
+#include <limits>
+
+#include "ops/gather/copy_columns.h"
 
 namespace hayate::models {
 
-ProposalRows TakeProposals(const DraftBatch& batch, Workspace& workspace) {
+ProposalRows TakeProposals(Stream stream, const DraftBatch& batch, Workspace& workspace) {
   const int32_t count = batch.num_proposals;
   int32_t* last = workspace.TakeArray<int32_t>(count);
   int32_t* positions = workspace.TakeArray<int32_t>(count);
   int32_t* anchors = workspace.TakeArray<int32_t>(count);
-  for (int32_t n = 0; n < count; ++n) {
-    last[n] = batch.rows[0].q_begin[batch.proposal_rows[n] + 1] - 1;
-    positions[n] = batch.positions[last[n]];
-    anchors[n] = batch.next_ids[last[n]];
-  }
+  ops::ListProposals(stream, {.batch = batch.rows[0],
+                              .proposals = ProposalsOf(batch),
+                              .positions = batch.positions,
+                              .next_ids = batch.next_ids,
+                              .last = last,
+                              .last_positions = positions,
+                              .anchors = anchors});
   return {count, last, positions, anchors};
 }
 
-ops::AttentionRows TakeProposalRows(const DraftBatch& batch, const ops::AttentionRows& rows,
-                                    int32_t tokens_per_row, int32_t ahead, Workspace& workspace) {
+ops::AttentionRows TakeProposalRows(Stream stream, const DraftBatch& batch,
+                                    const ops::AttentionRows& rows, int32_t tokens_per_row,
+                                    int32_t ahead, Workspace& workspace) {
   const int32_t count = batch.num_proposals;
   int32_t* q_begin = workspace.TakeArray<int32_t>(count + 1);
   int32_t* kv_len = workspace.TakeArray<int32_t>(count);
   int32_t* table_row = workspace.TakeArray<int32_t>(count);
-  q_begin[0] = 0;
-  for (int32_t n = 0; n < count; ++n) {
-    const int32_t row = batch.proposal_rows[n];
-    q_begin[n + 1] = (n + 1) * tokens_per_row;
-    kv_len[n] = rows.kv_len[row] + ahead;
-    table_row[n] = rows.table_row == nullptr ? row : rows.table_row[row];
-  }
+  ops::ListProposalRows(stream, {.batch = rows,
+                                 .proposals = ProposalsOf(batch),
+                                 .tokens_per_row = tokens_per_row,
+                                 .ahead = ahead,
+                                 .q_begin = q_begin,
+                                 .kv_len = kv_len,
+                                 .table_row = table_row});
   return {.num_rows = count,
           .q_begin = q_begin,
           .kv_len = kv_len,
@@ -43,10 +48,12 @@ int64_t ProposalBytes(int64_t max_proposals) {
          6 * static_cast<int64_t>(Workspace::kAlignment);
 }
 
-void GatherFeatures(const DraftBatch& batch, int64_t width, float* to) {
-  for (int64_t t = 0; t < batch.num_tokens; ++t) {
-    std::copy_n(batch.features + batch.feature_rows[t] * width, width, to + t * width);
-  }
+void GatherFeatures(Stream stream, const DraftBatch& batch, TensorView to) {
+  // How many rows of features there are is the caller's to know.
+  const TensorView features{reinterpret_cast<std::byte*>(const_cast<float*>(batch.features)),
+                            DType::kF32,
+                            {std::numeric_limits<int32_t>::max(), to.shape[1]}};
+  ops::CopyColumns(stream, {.out = to, .from = features, .index = batch.feature_rows});
 }
 
 }  // namespace hayate::models

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "models/draft_model.h"
+#include "ops/drafting/proposals.h"
 #include "tensor/workspace.h"
 
 namespace hayate::models {
@@ -17,15 +18,19 @@ struct ProposalRows {
   const int32_t* positions = nullptr;  // [N] p of the row
   const int32_t* anchors = nullptr;    // [N] the token at p + 1
 };
-ProposalRows TakeProposals(const DraftBatch& batch, Workspace& workspace);
+inline ops::Proposals ProposalsOf(const DraftBatch& batch) {
+  return {batch.num_proposals, batch.proposal_rows};
+}
+ProposalRows TakeProposals(Stream stream, const DraftBatch& batch, Workspace& workspace);
 
 // The same rows over their page tables in `rows`, each of `tokens_per_row` queries. `ahead`: how
 // many tokens beyond p their entries reach.
-ops::AttentionRows TakeProposalRows(const DraftBatch& batch, const ops::AttentionRows& rows,
-                                    int32_t tokens_per_row, int32_t ahead, Workspace& workspace);
+ops::AttentionRows TakeProposalRows(Stream stream, const DraftBatch& batch,
+                                    const ops::AttentionRows& rows, int32_t tokens_per_row,
+                                    int32_t ahead, Workspace& workspace);
 int64_t ProposalBytes(int64_t max_proposals);
 
-// to[t] = features[feature_rows[t]], rows of `width`.
-void GatherFeatures(const DraftBatch& batch, int64_t width, float* to);
+// to[t] = features[feature_rows[t]]: to [T, F] f32.
+void GatherFeatures(Stream stream, const DraftBatch& batch, TensorView to);
 
 }  // namespace hayate::models

@@ -140,18 +140,6 @@ void DeepseekStreams::Collapse(const ForwardContext& context, const HyperWeights
   ops::HyperCollapse(context.stream, *context.workspace, args);
 }
 
-void DeepseekStreams::WriteMeans(const StreamRows& rows, float* out, int64_t stride) {
-  const int64_t h = rows.input.shape[1];
-  const float* streams = rows.streams.as<float>();
-  for (int64_t t = 0; t < rows.count(); ++t, streams += kStreams * h) {
-    for (int64_t i = 0; i < h; ++i) {
-      float sum = 0.0f;
-      for (int64_t j = 0; j < kStreams; ++j) sum += streams[j * h + i];
-      out[t * stride + i] = sum / static_cast<float>(kStreams);
-    }
-  }
-}
-
 void WriteHeadLogits(const ForwardContext& context, const TrunkWeights& trunk, int32_t vocab_size,
                      ConstTensorView x, float* logits) {
   WriteLogits(context, trunk.head, trunk.shards.vocab, vocab_size, x, logits);

@@ -57,8 +57,6 @@ class DeepseekStreams {
   // StreamEntry::kOwn.
   void Collapse(const ForwardContext& context, const HyperWeights* hyper, const Buffer* norm,
                 StreamRows& rows) const;
-  // out [count, H] = the mean of every token's streams, rows `stride` floats apart.
-  static void WriteMeans(const StreamRows& rows, float* out, int64_t stride);
 
  private:
   const DeepseekTrunkConfig& config_;

@@ -25,7 +25,11 @@ class Loader {
     weights.shards = ShardTrunk(config_, options_);
     weights.moe = MoeConfigOf(config_, weights.shards.experts, config_.experts_per_token);
     if (!config_.engrams.empty()) {
-      ASSIGN_OR_RETURN(weights.engram_token_map, TokenMap());
+      ASSIGN_OR_RETURN(const std::vector<int32_t> map, TokenMap());
+      const size_t bytes = map.size() * sizeof(int32_t);
+      ASSIGN_OR_RETURN(weights.engram_token_map, Buffer::Allocate(*options_.device, bytes));
+      options_.device->Upload(weights.engram_token_map.data(), map.data(), bytes);
+      weights.engram_padding = map[static_cast<size_t>(config_.engram_padding_id)];
     }
     weights.layers.resize(static_cast<size_t>(config_.num_layers));
     for (int layer = 0; layer < config_.num_layers; ++layer) {
@@ -118,20 +122,23 @@ class Loader {
     return source;
   }
 
-  // Tables are left in the file: not even looked through, for they can be a thousand times larger
-  // than what a request reads of them.
+  // The CPU leaves tables in the file and does not even look through them, for they can be a
+  // thousand times larger than what a request reads of them.
   Result<EngramWeights> LoadEngram(const std::string& prefix, const ops::EngramHash& hash) {
     EngramWeights engram;
     const weights::Checkpoint& checkpoint = tensors_.checkpoint();
     const int64_t width = config_.engram_width;
-    ASSIGN_OR_RETURN(engram.table,
+    ASSIGN_OR_RETURN(const ConstTensorView table,
                      checkpoint.Tensor(prefix + ".embed.weight", {hash.num_rows, width}));
-    ASSIGN_OR_RETURN(engram.scales,
+    ASSIGN_OR_RETURN(const ConstTensorView scales,
                      checkpoint.Tensor(prefix + ".embed.scale", {hash.num_rows, width / 32}));
-    if (engram.table.dtype != DType::kF8E4M3 || engram.scales.dtype != DType::kF8E8M0) {
+    if (table.dtype != DType::kF8E4M3 || scales.dtype != DType::kF8E8M0) {
       return Error(ErrorCode::kDataLoss, "tensor '{}.embed.weight' is {} under {} scales", prefix,
-                   Info(engram.table.dtype).name, Info(engram.scales.dtype).name);
+                   Info(table.dtype).name, Info(scales.dtype).name);
     }
+    ASSIGN_OR_RETURN(engram.table, PlaceHostTable(*options_.device, table));
+    ASSIGN_OR_RETURN(engram.scales, PlaceHostTable(*options_.device, scales));
+    ASSIGN_OR_RETURN(engram.hash, ops::PlaceEngramHash(*options_.device, hash));
     ASSIGN_OR_RETURN(engram.kv,
                      tensors_.Matrix(prefix + ".wkv", (ops::kHyperStreams + 1) * hidden(),
                                      hash.rows_per_token() * width, options_.precision));
@@ -152,7 +159,10 @@ int64_t EntrySource::bytes() const {
   return compressor.bytes() + kv.bytes() + BytesOf(norm) + key.bytes() + BytesOf(key_norm);
 }
 
-int64_t EngramWeights::bytes() const { return kv.bytes() + BytesOf(q_weight) + BytesOf(k_weight); }
+// Of the device: tables are the host's.
+int64_t EngramWeights::bytes() const {
+  return BytesOf(hash) + kv.bytes() + BytesOf(q_weight) + BytesOf(k_weight);
+}
 
 int64_t DeepseekV41Layer::bytes() const {
   return HyperLayer::bytes() + (source ? source->bytes() : 0) + index_q.bytes() +
@@ -160,8 +170,7 @@ int64_t DeepseekV41Layer::bytes() const {
 }
 
 int64_t DeepseekV41Weights::bytes() const {
-  int64_t total =
-      TrunkWeights::bytes() + static_cast<int64_t>(engram_token_map.size() * sizeof(int32_t));
+  int64_t total = TrunkWeights::bytes() + BytesOf(engram_token_map);
   for (const DeepseekV41Layer& layer : layers) total += layer.bytes();
   return total;
 }

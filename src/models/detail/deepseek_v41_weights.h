@@ -6,6 +6,7 @@
 
 #include "models/detail/deepseek_trunk_weights.h"
 #include "models/detail/deepseek_v41_config.h"
+#include "models/layers/embedding_table.h"
 #include "models/layers/latent_compressor.h"
 
 namespace hayate::models {
@@ -22,8 +23,9 @@ struct EntrySource {
 };
 
 struct EngramWeights {
-  ConstTensorView table;      // [rows, width] E4M3, in the mapped file
-  ConstTensorView scales;     // [rows, width / 32]
+  EmbeddingTable table;       // [rows, width] E4M3, host memory
+  EmbeddingTable scales;      // [rows, width / 32]
+  Buffer hash;                // ops::PlaceEngramHash
   Linear kv;                  // [5H, rows per token × width]
   Buffer q_weight, k_weight;  // [4, H]
 
@@ -40,7 +42,8 @@ struct DeepseekV41Layer : HyperLayer {
 };
 
 struct DeepseekV41Weights : TrunkWeights {
-  std::vector<int32_t> engram_token_map;  // [V] compressed ids; empty without Engrams
+  Buffer engram_token_map;     // [V] compressed ids, int32; empty without Engrams
+  int32_t engram_padding = 0;  // the compressed id before a sequence's start
   std::vector<DeepseekV41Layer> layers;
 
   int64_t bytes() const;

@@ -14,11 +14,6 @@ Result<int32_t> ContextOf(const LoadOptions& options, int32_t trained_context) {
   return options.max_context > 0 ? options.max_context : trained_context;
 }
 
-Status RequireCpu(const LoadOptions& options, std::string_view architecture) {
-  if (options.device->kind() == DeviceKind::kCpu) return OkStatus();
-  return Error(ErrorCode::kUnsupported, "{} runs on CPUs alone", architecture);
-}
-
 int64_t CountParameters(const weights::Checkpoint& checkpoint) {
   int64_t count = 0;
   for (const auto& [name, info] : checkpoint.tensors()) {

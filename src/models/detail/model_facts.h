@@ -2,7 +2,6 @@
 // What every family's loader says of a model, and asks of its options.
 
 #include <cstdint>
-#include <string_view>
 
 #include "base/status.h"
 #include "models/model.h"
@@ -14,9 +13,6 @@ namespace hayate::models {
 // Positions to load a model for: what the options ask, or all that it was made for.
 // kInvalidArgument for more.
 Result<int32_t> ContextOf(const LoadOptions& options, int32_t trained_context);
-
-// kUnsupported for other devices.
-Status RequireCpu(const LoadOptions& options, std::string_view architecture);
 
 int64_t CountParameters(const weights::Checkpoint& checkpoint);
 

@@ -10,10 +10,13 @@
 namespace hayate::models {
 
 struct EmbeddingTable {
-  ConstTensorView view;  // [V, H], as the checkpoint stores it; device memory
+  ConstTensorView view;  // [V, H], as the checkpoint stores it; memory that the device reads
   Buffer storage;        // empty where the view lies in the mapped file
 };
 
 Result<EmbeddingTable> PlaceTable(Device& device, ConstTensorView table);
+// The same for a table that is larger than the device's memory: its copy is pinned host memory,
+// which kernels read a row at a time.
+Result<EmbeddingTable> PlaceHostTable(Device& device, ConstTensorView table);
 
 }  // namespace hayate::models

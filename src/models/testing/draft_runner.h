@@ -1,9 +1,10 @@
 #pragma once
-// Runs a target model with its drafter on 1 to n CPU ranks as threads: what exec does of
-// speculative decoding, in the small, for tests. Sequences have pages of their own; tokens can be
-// taken back. Not thread-safe.
+// Runs a target model with its drafter on 1 to n CPU ranks as threads, or on a GPU: what exec does
+// of speculative decoding, in the small, for tests. Sequences have pages of their own; tokens can
+// be taken back. Not thread-safe.
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <thread>
@@ -15,7 +16,8 @@
 namespace hayate::models::testing {
 
 struct DraftRunnerOptions {
-  int num_ranks = 1;
+  DeviceKind device = DeviceKind::kCpu;
+  int num_ranks = 1;  // CUDA: 1
   DraftKind draft = DraftKind::kNone;
   const weights::Checkpoint* draft_checkpoint = nullptr;  // null: the drafter is in the target's
   int32_t max_drafts = 0;
@@ -112,15 +114,17 @@ class DraftRunner {
       Rank& mine = ranks_[static_cast<size_t>(rank)];
       mine.workspace->ResetTo(0);
       Tables tables(*this, committed, mine.drafter->cache_groups());
+      const auto placed_rows = mine.PlacedRows(tables, committed);
       const DraftBatch batch = {.num_tokens = static_cast<int32_t>(committed.tokens.size()),
-                                .token_ids = committed.tokens.data(),
-                                .next_ids = next_ids.data(),
-                                .positions = committed.positions.data(),
-                                .feature_rows = feature_rows.data(),
-                                .features = mine.features.data(),
-                                .rows = tables.rows,
+                                .token_ids = mine.Placed(committed.tokens),
+                                .next_ids = mine.Placed(next_ids),
+                                .positions = mine.Placed(committed.positions),
+                                .feature_rows = mine.Placed(feature_rows),
+                                .features = mine.Features(),
+                                .rows = placed_rows,
                                 .num_proposals = static_cast<int32_t>(wanting.size()),
-                                .proposal_rows = wanting.data()};
+                                .proposal_rows = mine.Placed(wanting)};
+      mine.device->FinishLoading();
       mine.drafter->Advance(batch, Context(mine, rank, mine.draft_pools));
       // What Next needs of the tables was copied to the workspace, but for the pages themselves.
       mine.tables = std::move(tables);
@@ -138,9 +142,15 @@ class DraftRunner {
                                                 std::vector<float>(num_wanting_, -1.0f));
     OnEveryRank([&](int rank) {
       Rank& mine = ranks_[static_cast<size_t>(rank)];
-      mine.drafter->Next(i, tokens.data(), guess.logits.data(),
-                         confidences[static_cast<size_t>(rank)].data(),
+      std::vector<float>& sure = confidences[static_cast<size_t>(rank)];
+      float* logits = mine.Placed(guess.logits);
+      float* placed_sure = mine.Placed(sure);
+      const int32_t* placed_tokens = mine.Placed(tokens);
+      mine.device->FinishLoading();
+      mine.drafter->Next(i, placed_tokens, logits, placed_sure,
                          Context(mine, rank, mine.draft_pools));
+      mine.BringBack(logits, guess.logits);
+      mine.BringBack(placed_sure, sure);
     });
     for (const auto& of_rank : confidences) CHECK(of_rank == confidences[0]);
     guess.confidences = confidences[0];
@@ -188,7 +198,11 @@ class DraftRunner {
   struct Rank {
     Status Load(const weights::Checkpoint& checkpoint, const DraftRunnerOptions& options,
                 int rank) {
-      device = MakeCpuDevice(rank);
+      if (options.device == DeviceKind::kCpu) {
+        device = MakeCpuDevice(rank);
+      } else {
+        ASSIGN_OR_RETURN(device, MakeCudaDevice({.memory_fraction = 0.1}));
+      }
       const LoadOptions load = {.rank = rank,
                                 .num_ranks = options.num_ranks,
                                 .device = device.get(),
@@ -210,8 +224,54 @@ class DraftRunner {
       ASSIGN_OR_RETURN(Buffer scratch, Buffer::Allocate(*device, static_cast<size_t>(bytes)));
       workspace = std::make_unique<Workspace>(std::move(scratch));
       stream = device->NewStream();
-      features.assign(static_cast<size_t>(model->feature_width() * kMaxTokens), -1.0f);
+      const auto feature_bytes = static_cast<size_t>(model->feature_width() * kMaxTokens) * 4;
+      ASSIGN_OR_RETURN(features, Buffer::Allocate(*device, feature_bytes));
+      Spoil(features);
+      device->FinishLoading();
       return device->status();
+    }
+    void Spoil(const Buffer& buffer) {
+      const std::vector<std::byte> stale(buffer.size(), std::byte{0xFF});
+      device->Upload(buffer.data(), stale.data(), stale.size());
+    }
+    float* Features() const {
+      return features.size() == 0 ? nullptr : reinterpret_cast<float*>(features.data());
+    }
+    // A copy in memory of the device; on the CPU the array itself.
+    template <typename T>
+    T* Placed(const std::vector<T>& values) {
+      if (device->kind() == DeviceKind::kCpu || values.empty()) {
+        return const_cast<T*>(values.data());
+      }
+      placed.push_back(Buffer::Allocate(*device, values.size() * sizeof(T)).value());
+      device->Upload(placed.back().data(), values.data(), values.size() * sizeof(T));
+      return reinterpret_cast<T*>(placed.back().data());
+    }
+    std::vector<ops::AttentionRows> PlacedRows(const Tables& from, const Step& step) {
+      std::vector<ops::AttentionRows> rows = from.rows;
+      const int32_t *q_begin = Placed(step.q_begin), *kv_len = Placed(step.kv_len);
+      for (size_t g = 0; g < rows.size(); ++g) {
+        rows[g].q_begin = q_begin;
+        rows[g].kv_len = kv_len;
+        rows[g].page_table = Placed(from.pages[g]);
+      }
+      return rows;
+    }
+    // Waits for the stream and brings the values back; on the CPU they are there.
+    void BringBack(const float* from, std::vector<float>& to) {
+      if (device->kind() == DeviceKind::kCpu || to.empty()) return;
+      const size_t bytes = to.size() * sizeof(float);
+      const Buffer pinned = Buffer::Allocate(*device, bytes, MemoryKind::kPinned).value();
+      const Event done = device->NewEvent();
+      device->Copy(stream, pinned.data(), from, bytes);
+      device->Record(done, stream);
+      device->Synchronize(done);
+      std::memcpy(to.data(), pinned.data(), bytes);
+      CHECK(device->status().ok()) << device->status().message();
+    }
+    // From the last: the device takes them back so.
+    void Unplace() {
+      while (!placed.empty()) placed.pop_back();
     }
     // What stale pages hold must not matter: NaN in every float type.
     Status AddPools(const std::vector<CacheGroup>& groups, std::vector<std::byte*>& bases) {
@@ -219,7 +279,7 @@ class DraftRunner {
         ASSIGN_OR_RETURN(Buffer pool,
                          Buffer::Allocate(*device, static_cast<size_t>(std::max<int64_t>(
                                                        group.page_bytes * kPages, 64))));
-        std::fill_n(pool.data(), pool.size(), std::byte{0xFF});
+        Spoil(pool);
         bases.push_back(pool.data());
         buffers.push_back(std::move(pool));
       }
@@ -230,11 +290,12 @@ class DraftRunner {
     Stream stream;
     std::unique_ptr<Workspace> workspace;
     std::vector<Buffer> buffers;
+    std::vector<Buffer> placed;  // since the last Forward
     std::vector<std::byte*> pools, draft_pools;
     std::unique_ptr<Model> model;
     std::unique_ptr<DraftModel> drafter;
-    std::vector<float> features;  // [T, F] of the last step
-    Tables tables;                // of the last Advance
+    Buffer features;  // [T, F] f32 of the last step
+    Tables tables;    // of the last Advance
   };
 
   explicit DraftRunner(const DraftRunnerOptions& options)
@@ -275,19 +336,23 @@ class DraftRunner {
   void RunTarget(int rank) {
     Rank& mine = ranks_[static_cast<size_t>(rank)];
     mine.workspace->ResetTo(0);
+    mine.Unplace();
     const Tables tables(*this, step_, mine.model->cache_layout().groups);
+    const auto rows = mine.PlacedRows(tables, step_);
     const auto tokens = static_cast<int32_t>(step_.tokens.size());
     std::vector<int32_t> every(step_.tokens.size());
     for (int32_t t = 0; t < tokens; ++t) every[static_cast<size_t>(t)] = t;
     const ForwardBatch batch = {.num_tokens = tokens,
-                                .token_ids = step_.tokens.data(),
-                                .positions = step_.positions.data(),
-                                .rows = tables.rows,
+                                .token_ids = mine.Placed(step_.tokens),
+                                .positions = mine.Placed(step_.positions),
+                                .rows = rows,
                                 .num_logits = tokens,
-                                .logits_index = every.data(),
-                                .logits = logits_.data(),
-                                .features = mine.features.empty() ? nullptr : mine.features.data()};
+                                .logits_index = mine.Placed(every),
+                                .logits = mine.Placed(logits_),
+                                .features = mine.Features()};
+    mine.device->FinishLoading();
     mine.model->Forward(batch, Context(mine, rank, mine.pools));
+    mine.BringBack(batch.logits, logits_);
     groups_[static_cast<size_t>(rank)]->Barrier({});
   }
 

@@ -384,8 +384,9 @@ class ModelRunner {
         .token_ids = mine.Placed(step.tokens.data(), step.tokens.size()),
         .positions = mine.Placed(step.positions.data(), step.positions.size()),
         .rows = rows,
-        .window_begin = replays ? step.window_begin.data() : nullptr,
-        .settled = replays ? step.settled.data() : nullptr,
+        .window_begin =
+            replays ? mine.Placed(step.window_begin.data(), step.window_begin.size()) : nullptr,
+        .settled = replays ? mine.Placed(step.settled.data(), step.settled.size()) : nullptr,
         .num_logits = static_cast<int32_t>(step.logits_index.size()),
         .logits_index = mine.Placed(step.logits_index.data(), step.logits_index.size()),
         .logits = mine.Placed(step.logits.data(), step.logits.size()),
