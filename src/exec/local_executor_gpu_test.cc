@@ -1,8 +1,11 @@
-// Faults of a GPU through the executor. The last test breaks the device for the whole process: what
-// comes after it would fail too.
+// Faults of a GPU through the executor.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
+#include "base/check.h"
 #include "exec/local_executor.h"
 
 namespace hayate::exec {
@@ -50,23 +53,33 @@ TEST_F(LocalExecutorGpu, APoolThatDoesNotFitSaysWhatToDo) {
       << executor.status().message();
 }
 
-TEST_F(LocalExecutorGpu, AStepThatTheDeviceCannotCarryOutFailsItAndAllAfter) {
-  auto created = LocalExecutor::Create(checkpoint_, Options());
-  ASSERT_TRUE(created.ok()) << created.status().message();
-  LocalExecutor& executor = **created;
-  executor.Submit(Prompt(0, 1));
-  const StepResult& good = executor.WaitOldest();
-  ASSERT_TRUE(good.status.ok()) << good.status.message();
-  EXPECT_EQ(good.rows.at(0).tokens.size(), 1u);
+// The device is broken for the process that does this.
+class LocalExecutorGpuDeathTest : public LocalExecutorGpu {
+ protected:
+  [[noreturn]] void FailAStep() const {
+    auto created = LocalExecutor::Create(checkpoint_, Options());
+    CHECK(created.ok()) << created.status().message();
+    LocalExecutor& executor = **created;
+    executor.Submit(Prompt(0, 1));
+    const StepResult& good = executor.WaitOldest();
+    CHECK(good.status.ok()) << good.status.message();
+    CHECK_EQ(good.rows.at(0).tokens.size(), 1u);
 
-  // A page beyond the pool and all memory of the device.
-  executor.Submit(Prompt(1, 1 << 30));
-  executor.Submit(Prompt(2, 1));
-  for (int step = 1; step <= 2; ++step) {
-    const StepResult& failed = executor.WaitOldest();
-    ASSERT_FALSE(failed.status.ok()) << "step " << step;
-    EXPECT_NE(failed.status.message().find("cuda"), std::string::npos) << failed.status.message();
+    // A page beyond the pool and all memory of the device.
+    executor.Submit(Prompt(1, 1 << 30));
+    executor.Submit(Prompt(2, 1));
+    for (int step = 1; step <= 2; ++step) {
+      const StepResult& failed = executor.WaitOldest();
+      CHECK(!failed.status.ok()) << "step " << step;
+      fmt::print(stderr, "step {}: {}\n", step, failed.status.message());
+    }
+    std::_Exit(0);
   }
+};
+
+TEST_F(LocalExecutorGpuDeathTest, AStepThatTheDeviceCannotCarryOutFailsItAndAllAfter) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(FailAStep(), ::testing::ExitedWithCode(0), "step 1: .*cuda.*step 2: .*cuda");
 }
 
 }  // namespace
