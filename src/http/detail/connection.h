@@ -97,6 +97,7 @@ class Connection final : public Watcher {
   int64_t write_deadline_ns_ = Timer::kNever;
 
   State state_ = State::kReadHead;
+  size_t read_in_turn_ = 0;  // bytes
   bool read_ready_ = true;  // the kernel may hold bytes: edge-triggered, so this must be remembered
   bool write_blocked_ = false;  // until the next EPOLLOUT
   bool peer_closed_ = false;    // FIN came; unread bytes may precede it

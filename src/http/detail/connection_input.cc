@@ -13,10 +13,13 @@ namespace {
 
 // Reads and requests of one connection in one turn; the rest waits so that others get theirs.
 constexpr int kMaxStepsPerTurn = 32;
+// The same in bytes: about a millisecond.
+constexpr size_t kMaxBytesPerTurn = 4 << 20;
 // While more than this is unsent, pipelined requests are not begun.
 constexpr size_t kMaxPipelinedOutput = 64 << 10;
-// A Content-Length is a claim: memory beyond this is taken as bytes arrive. Up to here it costs
-// addresses alone until they do, and spares a large body the moves of a string that grows.
+// A Content-Length is a claim. Room for a body up to here is taken at once, and costs addresses
+// alone until bytes arrive. A larger one gets its whole room when so many have come: moving tens of
+// megabytes again and again, as for a string that grows, would hold up the other connections.
 constexpr size_t kMaxBodyReserve = 2 << 20;
 // Of a head: what comes with it of a body is copied more than once.
 constexpr size_t kHeadReadBytes = 64 << 10;
@@ -24,7 +27,8 @@ constexpr size_t kHeadReadBytes = 64 << 10;
 }  // namespace
 
 void Connection::Advance() {
-  for (int step = 0; step < kMaxStepsPerTurn; ++step) {
+  read_in_turn_ = 0;
+  for (int step = 0; step < kMaxStepsPerTurn && read_in_turn_ < kMaxBytesPerTurn; ++step) {
     switch (state_) {
       case State::kReadHead:
         if (!StepHead()) return;
@@ -85,6 +89,7 @@ bool Connection::ReadMore(std::string_view& bytes) {
         read_ready_ = false;
       }
       bytes = std::string_view(scratch.data(), result.num_bytes);
+      read_in_turn_ += result.num_bytes;
       return true;
     case IoResult::Kind::kWouldBlock:
       read_ready_ = false;
@@ -150,6 +155,10 @@ bool Connection::StepBody() {
 void Connection::TakeBody(std::string_view& bytes) {
   if (head_.framing == BodyFraming::kLength) {
     const auto count = static_cast<size_t>(std::min<uint64_t>(body_remaining_, bytes.size()));
+    if (body_.size() + count > body_.capacity()) {
+      const size_t held = std::max(shard_.options().stream_body_bytes, body_.size() + count);
+      body_.reserve(std::min<size_t>(head_.content_length, held) + kBodyPadding);
+    }
     body_.append(bytes.substr(0, count));
     bytes.remove_prefix(count);
     body_remaining_ -= count;
@@ -266,6 +275,7 @@ bool Connection::StepPipedBody(BodyState& state) {
       return true;  // reading says what is wrong, if anything is
   }
   SetReadDeadline(shard_.loop().After(shard_.options().body_timeout));
+  read_in_turn_ += result.num_bytes;
   body_remaining_ -= result.num_bytes;
   body_taken_ += result.num_bytes;
   if (state.on_piped) state.on_piped(result.num_bytes);
