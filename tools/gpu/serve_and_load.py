@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Starts the server with dummy weights and loads it over HTTP: time to the first token after the start,
-TTFT without load, and a closed loop of clients, each as a line of JSON.
+TTFT without load, and a closed loop of clients with what the engine's steps took, each as a line of JSON.
 
     serve_and_load.py HAYATE --model DIR [--json FILE] [--device cuda] [--clients 64] [--requests 320] [--input-len 1024]
         [--output-len 256] [-- SERVE FLAGS]
@@ -8,6 +8,7 @@ TTFT without load, and a closed loop of clients, each as a line of JSON.
 The tokenizer is made up (make_tokenizer.py). Standard library alone."""
 
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -52,6 +53,30 @@ def first_token_s(port, started, deadline_s=120):
     sys.exit("serve_and_load: no answer")
 
 
+def quantiles(values):
+    ordered = sorted(values)
+    return {f"p{p}": round(ordered[len(ordered) * p // 100], 3) for p in (50, 99)} if ordered else {}
+
+
+def last_steps(port):
+    """Of the server's last steps, at most 4096: the engine thread's work, the share of time in which the device had
+    nothing queued, and how long the device took with prompts and without."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/trace?steps=4096", timeout=30) as reply:
+        events = [event for event in json.load(reply)["traceEvents"] if event["ph"] == "X"]
+    of = {name: [event for event in events if event["name"] == name] for name in ("plan", "commit", "forward")}
+    forward = sorted(of["forward"], key=lambda event: event["ts"])
+    idle_us = [max(0.0, b["ts"] - a["ts"] - a["dur"]) for a, b in itertools.pairwise(forward)]
+    work = [event["dur"] for event in forward]
+    host = {}
+    for event in of["plan"] + of["commit"]:
+        host[event["args"]["step"]] = host.get(event["args"]["step"], 0.0) + event["dur"]
+    figures = {"steps": len(forward), "host_us": quantiles(host.values()), "idle_share": round(sum(idle_us) / max(1.0, sum(work)), 5)}
+    for name, wanted in (("decode", (False, True)), ("mixed", (True, True)), ("prefill", (True, False))):
+        ms = [e["dur"] / 1e3 for e in forward if (e["args"]["prefill_tokens"] > 0, e["args"]["decode_tokens"] > 0) == wanted]
+        figures[f"{name}_ms"] = {"steps": len(ms), **quantiles(ms)}
+    return figures
+
+
 def main():
     argv, serve_flags = sys.argv[1:], []
     if "--" in argv:
@@ -93,7 +118,8 @@ def main():
             if run.returncode != 0:
                 sys.exit(f"serve_and_load: bench serve: {run.stderr}")
             figures = json.loads(run.stdout.strip().splitlines()[-1])
-            report(what, clients=clients, requests=requests, output_len=out, result=figures)
+            steps = {"steps": last_steps(port)} if clients > 1 else {}
+            report(what, clients=clients, requests=requests, output_len=out, result=figures, **steps)
     finally:
         server.send_signal(signal.SIGTERM)
         code = server.wait(timeout=60)
