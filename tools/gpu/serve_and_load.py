@@ -58,19 +58,23 @@ def quantiles(values):
     return {f"p{p}": round(ordered[len(ordered) * p // 100], 3) for p in (50, 99)} if ordered else {}
 
 
-def last_steps(port):
-    """Of the server's last steps, at most 4096: the engine thread's work, the share of time in which the device had
-    nothing queued, and how long the device took with prompts and without."""
+def busy_steps(port, clients):
+    """Of the server's last steps, at most 4096, between the first and the last that serves half of the clients: the
+    engine thread's work, the share of time in which the device had nothing queued, and how long the device took with
+    prompts and without."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/trace?steps=4096", timeout=30) as reply:
         events = [event for event in json.load(reply)["traceEvents"] if event["ph"] == "X"]
     of = {name: [event for event in events if event["name"] == name] for name in ("plan", "commit", "forward")}
     forward = sorted(of["forward"], key=lambda event: event["ts"])
+    busy = [i for i, event in enumerate(forward) if 2 * event["args"]["rows"] >= clients]
+    forward = forward[busy[0] : busy[-1] + 1] if busy else []
     idle_us = [max(0.0, b["ts"] - a["ts"] - a["dur"]) for a, b in itertools.pairwise(forward)]
-    work = [event["dur"] for event in forward]
-    host = {}
+    span_us = forward[-1]["ts"] + forward[-1]["dur"] - forward[0]["ts"] if forward else 1.0
+    host = {event["args"]["step"]: 0.0 for event in forward}
     for event in of["plan"] + of["commit"]:
-        host[event["args"]["step"]] = host.get(event["args"]["step"], 0.0) + event["dur"]
-    figures = {"steps": len(forward), "host_us": quantiles(host.values()), "idle_share": round(sum(idle_us) / max(1.0, sum(work)), 5)}
+        if event["args"]["step"] in host:
+            host[event["args"]["step"]] += event["dur"]
+    figures = {"steps": len(forward), "host_us": quantiles(host.values()), "idle_share": round(sum(idle_us) / span_us, 5)}
     for name, wanted in (("decode", (False, True)), ("mixed", (True, True)), ("prefill", (True, False))):
         ms = [e["dur"] / 1e3 for e in forward if (e["args"]["prefill_tokens"] > 0, e["args"]["decode_tokens"] > 0) == wanted]
         figures[f"{name}_ms"] = {"steps": len(ms), **quantiles(ms)}
@@ -118,7 +122,7 @@ def main():
             if run.returncode != 0:
                 sys.exit(f"serve_and_load: bench serve: {run.stderr}")
             figures = json.loads(run.stdout.strip().splitlines()[-1])
-            steps = {"steps": last_steps(port)} if clients > 1 else {}
+            steps = {"steps": busy_steps(port, clients)} if clients > 1 else {}
             report(what, clients=clients, requests=requests, output_len=out, result=figures, **steps)
     finally:
         server.send_signal(signal.SIGTERM)
