@@ -3,6 +3,7 @@
 #include "ops/attention/sm90/decode_attention.h"
 #include "ops/attention/sm90/decode_kernel.cuh"
 #include "ops/detail/sm90/launch.cuh"
+#include "ops/detail/sm90/shared_split.h"
 
 namespace hayate::ops::sm90 {
 
@@ -26,6 +27,7 @@ void LaunchDecode(Stream stream, const PagedAttentionArgs& args) {
   CUDA_CHECK(
       stream.device,
       cudaFuncSetAttribute(DecodeKernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+  AskForLargestShared(stream, DecodeKernel<S>);
   LaunchDependent(stream, DecodeKernel<S>, plan.num_decode_blocks, 32 * kDecodeWarps, kBytes,
                   params, PagedCache<typename S::Cache>(args.cache));
 }

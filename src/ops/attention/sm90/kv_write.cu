@@ -1,4 +1,5 @@
-// Norm, rotation and the append to the cache: one warp a head of a token.
+// Norm, rotation and the append to the cache: a warp takes one head of a token, or several where
+// there are tokens enough.
 //
 //   traffic  T · (Hq + 2·Hkv) · D activations read, T · Hq · D written in place, T · 2·Hkv · D
 //   cache
@@ -9,6 +10,7 @@
 #include "ops/attention/sm90/numbers.cuh"
 #include "ops/attention/sm90/rows.cuh"
 #include "ops/detail/sm90/launch.cuh"
+#include "ops/detail/sm90/shared_split.h"
 #include "tensor/cuda/check.h"
 
 namespace hayate::ops::sm90 {
@@ -17,7 +19,11 @@ namespace {
 constexpr int kWarps = 8;
 constexpr int kMaxHeadDim = 256;
 // Four features a lane and turn: two pairs.
-constexpr int kMaxTurns = kMaxHeadDim / 4 / 32;
+constexpr int kTurnFeatures = 4 * 32;
+// More blocks than the chip holds at a time would each wait for their loads in turn: a warp then
+// takes so many heads, whose loads are under way together.
+constexpr int kManyHeads = 6;
+constexpr int64_t kResidentBlocks = 132 * 8;
 
 struct Params {
   void* q;  // elements of the activation type
@@ -72,87 +78,161 @@ __device__ void Rotate(float cos, float sin, float* a, float* b) {
   *a = turned;
 }
 
-__device__ void Turn(const Params& params, int32_t token, int32_t p, float (&x)[4]) {
+// By how much the four features of lane position p turn, in every head of a token.
+struct Angles {
+  float2 cos, sin;
+};
+__device__ Angles AnglesAt(const Params& params, int32_t token, int32_t p) {
   const int64_t row = params.rope_positions != nullptr ? params.rope_positions[token] : token;
   const float* cos_row = params.cos_sin + row * params.rotary_dim;
-  const float2 cos = *reinterpret_cast<const float2*>(cos_row + p / 2);
-  const float2 sin = *reinterpret_cast<const float2*>(cos_row + params.rotary_dim / 2 + p / 2);
+  return {*reinterpret_cast<const float2*>(cos_row + p / 2),
+          *reinterpret_cast<const float2*>(cos_row + params.rotary_dim / 2 + p / 2)};
+}
+
+__device__ void Turn(const Params& params, const Angles& angles, float (&x)[4]) {
   if (params.interleaved) {
-    Rotate(cos.x, sin.x, &x[0], &x[1]);
-    Rotate(cos.y, sin.y, &x[2], &x[3]);
+    Rotate(angles.cos.x, angles.sin.x, &x[0], &x[1]);
+    Rotate(angles.cos.y, angles.sin.y, &x[2], &x[3]);
   } else {
-    Rotate(cos.x, sin.x, &x[0], &x[2]);
-    Rotate(cos.y, sin.y, &x[1], &x[3]);
+    Rotate(angles.cos.x, angles.sin.x, &x[0], &x[2]);
+    Rotate(angles.cos.y, angles.sin.y, &x[1], &x[3]);
   }
 }
 
-// One head from `in`, normed and turned where asked, to `out`.
-template <typename TIn, typename TOut>
-__device__ void MoveHead(const Params& params, int32_t token, const TIn* in, const float* norm,
-                         bool rope, TOut* out) {
-  const int32_t lane = threadIdx.x % 32;
-  float x[kMaxTurns][4];
-  float squares = 0.0f;
-#pragma unroll
-  for (int turn = 0; turn < kMaxTurns; ++turn) {
-    const int32_t p = 4 * (lane + 32 * turn);
-    if (p >= params.head_dim) break;
-    Load(in, QuadAt(params, p), x[turn]);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) squares += x[turn][i] * x[turn][i];
+// A warp's heads of one token. Heads are numbered q, then k, then v.
+template <typename T, typename TCache, int kHeads, int kTurns>
+class TokenHeads {
+ public:
+  __device__ TokenHeads(const Params& params, int32_t token)
+      : params_(params),
+        token_(token),
+        first_(static_cast<int32_t>(blockIdx.y * kWarps * kHeads + threadIdx.x / 32)) {}
+
+  // Whether any of them goes to the cache.
+  __device__ bool HasEntries() const {
+    return Head(kHeads - 1) >= params_.num_q_heads && first_ < NumHeads();
   }
-  float scale = 1.0f;
-  if (norm != nullptr) {
-    scale = rsqrtf(WarpSum(squares) / static_cast<float>(params.head_dim) + params.norm_eps);
-  }
+
+  __device__ void Read() {
 #pragma unroll
-  for (int turn = 0; turn < kMaxTurns; ++turn) {
-    const int32_t p = 4 * (lane + 32 * turn);
-    if (p >= params.head_dim) break;
-    const Quad quad = QuadAt(params, p);
-    if (norm != nullptr) {
-      float weight[4];
-      Load(norm, quad, weight);
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const int32_t p = Position(turn);
+      if (p >= params_.head_dim) break;
+      const Quad quad = QuadAt(params_, p);
+      if (Rotates() && quad.turns) angles_[turn] = AnglesAt(params_, token_, p);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) x[turn][i] *= scale * weight[i];
+      for (int i = 0; i < kHeads; ++i) {
+        if (Head(i) < NumHeads()) Load(In(Head(i)), quad, x_[i][turn]);
+      }
     }
-    if (rope && quad.turns) Turn(params, token, p, x[turn]);
-    Store(out, quad, x[turn]);
   }
-}
 
-// Grid (T, ⌈(Hq + 2·Hkv) / kWarps⌉). Heads are numbered q, then k, then v.
-template <typename T, typename TCache>
+  // `position` of the token lies in `page`; a negative page takes nothing.
+  __device__ void Finish(const PagedCache<TCache>& cache, int32_t page, int32_t position) {
+#pragma unroll
+    for (int i = 0; i < kHeads; ++i) {
+      const int32_t head = Head(i), entry = head - params_.num_q_heads;
+      if (head >= NumHeads()) return;
+      const bool is_query = entry < 0, is_value = entry >= params_.num_kv_heads;
+      if (!is_value) Norm(is_query ? params_.q_norm : params_.k_norm, x_[i]);
+      if (is_query) {
+        Write(i, Queries(head), true);
+      } else if (page >= 0) {
+        Write(i, cache.Keys(page, entry) + int64_t{position % cache.page_tokens} * params_.head_dim,
+              !is_value);
+      }
+    }
+  }
+
+ private:
+  static __device__ int32_t Position(int turn) {
+    return 4 * (static_cast<int32_t>(threadIdx.x) % 32 + 32 * turn);
+  }
+  __device__ int32_t Head(int i) const { return first_ + i * kWarps; }
+  __device__ int32_t NumHeads() const { return params_.num_q_heads + 2 * params_.num_kv_heads; }
+  __device__ bool Rotates() const { return params_.cos_sin != nullptr; }
+  __device__ T* Queries(int32_t head) const {
+    return static_cast<T*>(params_.q) + token_ * params_.q_row_stride +
+           int64_t{head} * params_.head_dim;
+  }
+  __device__ const T* In(int32_t head) const {
+    const int32_t entry = head - params_.num_q_heads;
+    if (entry < 0) return Queries(head);
+    if (entry < params_.num_kv_heads) {
+      return static_cast<const T*>(params_.k) + token_ * params_.k_row_stride +
+             int64_t{entry} * params_.head_dim;
+    }
+    return static_cast<const T*>(params_.v) + token_ * params_.v_row_stride +
+           int64_t{entry - params_.num_kv_heads} * params_.head_dim;
+  }
+
+  // Where there is a norm.
+  __device__ void Norm(const float* norm, float (&x)[kTurns][4]) const {
+    if (norm == nullptr) return;
+    float squares = 0.0f;
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      if (Position(turn) >= params_.head_dim) break;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) squares += x[turn][j] * x[turn][j];
+    }
+    const float scale =
+        rsqrtf(WarpSum(squares) / static_cast<float>(params_.head_dim) + params_.norm_eps);
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const int32_t p = Position(turn);
+      if (p >= params_.head_dim) break;
+      float weight[4];
+      Load(norm, QuadAt(params_, p), weight);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) x[turn][j] *= scale * weight[j];
+    }
+  }
+
+  template <typename TOut>
+  __device__ void Write(int i, TOut* out, bool turns) {
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const int32_t p = Position(turn);
+      if (p >= params_.head_dim) break;
+      const Quad quad = QuadAt(params_, p);
+      if (turns && Rotates() && quad.turns) Turn(params_, angles_[turn], x_[i][turn]);
+      Store(out, quad, x_[i][turn]);
+    }
+  }
+
+  const Params& params_;
+  const int32_t token_, first_;
+  Angles angles_[kTurns];
+  float x_[kHeads][kTurns][4];
+};
+
+// Grid (T, ⌈(Hq + 2·Hkv) / (kWarps · kHeads)⌉); heads of up to kTurns · 128 features.
+template <typename T, typename TCache, int kHeads, int kTurns>
 __global__ __launch_bounds__(32 * kWarps) void RopeKvWriteKernel(const Params params,
                                                                  const PagedCache<TCache> cache) {
   AllowNextLaunch();
   const int32_t token = blockIdx.x;
-  const int32_t head = blockIdx.y * kWarps + threadIdx.x / 32;
-  const int32_t d = params.head_dim;
-  const bool rope = params.cos_sin != nullptr;
-  const int32_t entry = head - params.num_q_heads;
-  const bool is_entry = entry >= 0 && entry < 2 * params.num_kv_heads;
+  TokenHeads<T, TCache, kHeads, kTurns> heads(params, token);
   // Rows and their pages were there before the step's first dependent launch.
   int32_t position = 0, page = -1;
-  if (is_entry) {
+  if (heads.HasEntries()) {
     position = params.positions[token];
-    page = params.rows.PagesOf(RowOfToken(params.rows, token))[position / cache.page_tokens];
+    page = params.rows.PagesOf(RowOfTokenInWarp(params.rows, token))[position / cache.page_tokens];
   }
   WaitForPriorLaunches();
-  if (entry < 0) {
-    T* q = static_cast<T*>(params.q) + token * params.q_row_stride + int64_t{head} * d;
-    return MoveHead(params, token, q, params.q_norm, rope, q);
-  }
-  if (page < 0) return;
-  TCache* out = cache.Keys(page, entry) + int64_t{position % cache.page_tokens} * d;
-  if (entry < params.num_kv_heads) {
-    const T* k = static_cast<const T*>(params.k) + token * params.k_row_stride + int64_t{entry} * d;
-    MoveHead(params, token, k, params.k_norm, rope, out);
-  } else {
-    const T* v = static_cast<const T*>(params.v) + token * params.v_row_stride +
-                 int64_t{entry - params.num_kv_heads} * d;
-    MoveHead(params, token, v, nullptr, false, out);
-  }
+  heads.Read();
+  heads.Finish(cache, page, position);
+}
+
+template <typename T, typename TCache, int kHeads>
+void LaunchHeads(Stream stream, int64_t tokens, const Params& params, const KvLayerView& view) {
+  const int32_t heads = params.num_q_heads + 2 * params.num_kv_heads;
+  const dim3 grid(static_cast<uint32_t>(tokens), CeilDiv(heads, kWarps * kHeads));
+  const auto kernel = params.head_dim <= kTurnFeatures ? RopeKvWriteKernel<T, TCache, kHeads, 1>
+                                                       : RopeKvWriteKernel<T, TCache, kHeads, 2>;
+  AskForLargestShared(stream, kernel);
+  LaunchDependent(stream, kernel, grid, 32 * kWarps, 0, params, PagedCache<TCache>(view));
 }
 
 void Launch(Stream stream, int64_t tokens, DType activations, const Params& params,
@@ -162,11 +242,14 @@ void Launch(Stream stream, int64_t tokens, DType activations, const Params& para
   CHECK_EQ(params.head_dim % 4, 0);
   CHECK_EQ(params.rotary_dim % 4, 0);
   const int32_t heads = params.num_q_heads + 2 * params.num_kv_heads;
-  const dim3 grid(static_cast<uint32_t>(tokens), CeilDiv(heads, kWarps));
+  const bool many = tokens * CeilDiv(heads, kWarps) > kResidentBlocks;
   const auto launch = [&]<typename T>(T) {
     return WithFloatType(cache.dtype, [&]<typename TCache>(TCache) {
-      LaunchDependent(stream, RopeKvWriteKernel<T, TCache>, grid, 32 * kWarps, 0, params,
-                      PagedCache<TCache>(cache));
+      if (many) {
+        LaunchHeads<T, TCache, kManyHeads>(stream, tokens, params, cache);
+      } else {
+        LaunchHeads<T, TCache, 1>(stream, tokens, params, cache);
+      }
     });
   };
   const bool known = activations == DType::kF32 ? launch(float{}) : launch(__nv_bfloat16{});
