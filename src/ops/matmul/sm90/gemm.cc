@@ -19,11 +19,10 @@ int64_t OperandBytes(Scaling scaling) { return scaling == Scaling::kNone ? 2 : 1
 
 // Tiles of a launch, with those that only fill up a cluster.
 int64_t CountTiles(const GemmTiling& tiling, const GemmArgs& args) {
-  const bool narrow = tiling.shape == GemmShape::kNarrow;
   const int64_t tiles_n = CeilDiv<int64_t>(args.n, tiling.tile_n);
   const int64_t tiles_t = CeilDiv<int64_t>(args.t, tiling.tile_t);
-  return AlignUp<int64_t>(tiles_n, narrow ? tiling.cluster : 1) *
-         AlignUp<int64_t>(tiles_t, narrow ? 1 : tiling.cluster);
+  return AlignUp<int64_t>(tiles_n, tiling.shares_tokens() ? tiling.cluster : 1) *
+         AlignUp<int64_t>(tiles_t, tiling.shares_tokens() ? 1 : tiling.cluster);
 }
 
 int64_t CountBlocks(const GemmTiling& tiling, int num_multiprocessors) {
@@ -32,14 +31,15 @@ int64_t CountBlocks(const GemmTiling& tiling, int num_multiprocessors) {
 
 // Of a tile: rows of x times rows of w of one block of K that are multiplied in a nanosecond, with
 // promotion under kBlock. Narrow tiles read tokens from shared memory as often as products.
-double RowsPerNs(Scaling scaling, bool narrow) {
+double RowsPerNs(Scaling scaling, const GemmTiling& tiling) {
+  const bool narrow = tiling.shape == GemmShape::kNarrow;
   switch (scaling) {
     case Scaling::kNone:
       return narrow ? 42 : 47;
     case Scaling::kVector:
       return narrow ? 42 : 55;
     case Scaling::kBlock:
-      return narrow ? 34 : 35;
+      return narrow ? 34 : tiling.tile_t > tiling.tile_n ? 42 : 35;
   }
   return 0;
 }
@@ -53,8 +53,9 @@ double EstimateNs(const GemmVariant& variant, const GemmArgs& args, int num_mult
   constexpr double kMemoryBytesPerNs = 31.5;  // of a multiprocessor's share
   const double cache_bytes_per_ns = narrow ? 50 : 100;
   const double least_ns = narrow ? 70 : 0;  // four dependent instructions
-  const double tile_ns = narrow ? 2500 : 1300, launch_ns = narrow ? 2000 : 2500;
-  const double rows_per_ns = RowsPerNs(args.scaling, narrow);
+  const double tile_ns = narrow || tiling.tile_t > tiling.tile_n ? 2500 : 1300;
+  const double launch_ns = narrow ? 2000 : 2500;
+  const double rows_per_ns = RowsPerNs(args.scaling, tiling);
 
   const int64_t tiles_t = CeilDiv<int64_t>(args.t, tiling.tile_t);
   const int64_t waves =
@@ -62,8 +63,8 @@ double EstimateNs(const GemmVariant& variant, const GemmArgs& args, int num_mult
   const double rows_n = tiling.tile_n, rows_t = tiling.tile_t;
   const double tensor_ns = rows_n * std::max(rows_t, 64.0) / rows_per_ns;
   const double memory_ns = rows_n * kRowBytes / kMemoryBytesPerNs / static_cast<double>(tiles_t);
-  const double cached_rows =
-      rows_n / (narrow ? 1 : tiling.cluster) + rows_t / (narrow ? tiling.cluster : 1);
+  const double cached_rows = rows_n / (tiling.shares_tokens() ? 1 : tiling.cluster) +
+                             rows_t / (tiling.shares_tokens() ? tiling.cluster : 1);
   const double cache_ns = cached_rows * kRowBytes / cache_bytes_per_ns;
   const double block_ns = std::max({tensor_ns, memory_ns, cache_ns, least_ns});
   const double blocks = static_cast<double>(CeilDiv<int64_t>(args.k, BlockK(args.scaling)));
@@ -148,11 +149,13 @@ void GemmWithTiling(Stream stream, const GemmArgs& args, const GemmTiling& tilin
                      reinterpret_cast<uintptr_t>(args.out) % 16 == 0,
       .wide_stores = args.n % 8 == 0 && args.out_stride * out_bytes % 16 == 0 &&
                      reinterpret_cast<uintptr_t>(args.out) % 16 == 0};
-  Status mapped = MakeMatrixMap(args.w, dtype, args.n, args.k, row_bytes,
-                                tiling.tile_n / (narrow ? 1 : tiling.cluster), &params.w_map);
+  Status mapped =
+      MakeMatrixMap(args.w, dtype, args.n, args.k, row_bytes,
+                    tiling.tile_n / (tiling.shares_tokens() ? 1 : tiling.cluster), &params.w_map);
   if (mapped.ok()) {
-    mapped = MakeMatrixMap(args.x, dtype, args.t, args.k, row_bytes,
-                           tiling.tile_t / (narrow ? tiling.cluster : 1), &params.x_map);
+    mapped =
+        MakeMatrixMap(args.x, dtype, args.t, args.k, row_bytes,
+                      tiling.tile_t / (tiling.shares_tokens() ? tiling.cluster : 1), &params.x_map);
   }
   if (mapped.ok() && params.bulk_stores) {
     mapped = MakeMatrixMap(args.out, DType::kBF16, args.t, args.n, args.out_stride * out_bytes,

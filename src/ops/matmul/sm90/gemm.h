@@ -18,7 +18,7 @@ enum class Scaling : uint8_t {
 };
 
 // Scales of x under kBlock lie [⌈K/128⌉, x_scale_stride]; the stride is a multiple of this.
-inline constexpr int64_t kXScaleRows = 128;
+inline constexpr int64_t kXScaleRows = 256;
 // Columns that share a scale under kBlock.
 inline constexpr int64_t kScaleColumns = 128;
 // Floats between rows of w_scale under kBlock: the copy engine brings eight scales from any
@@ -60,6 +60,8 @@ struct GemmTiling {
   int16_t tile_t = 64;   // tokens
   int16_t cluster = 1;   // blocks that share an operand
   bool in_order = false;
+  // The blocks of a cluster share the larger operand: the tokens, or else the weights.
+  bool shares_tokens() const { return shape == GemmShape::kNarrow || tile_t > tile_n; }
   friend bool operator==(const GemmTiling&, const GemmTiling&) = default;
 };
 

@@ -44,9 +44,9 @@ struct GemmConfig {
   static constexpr bool kNarrow = kShape_ == GemmShape::kNarrow;
   static constexpr int kTileN = kTileN_;
   static constexpr int kTileT = kTileT_;
-  // Blocks that share an operand: each loads its part and multicasts it. Narrow tiles share tokens,
-  // wide ones weights.
+  // Blocks that share an operand, as GemmTiling says: each loads its part and multicasts it.
   static constexpr int kCluster = kCluster_;
+  static constexpr bool kSharesTokens = kNarrow || kTileT > kTileN;
 
   static constexpr bool kFp8 = kScaling != Scaling::kNone;
   static constexpr bool kPromote = kScaling == Scaling::kBlock;
@@ -81,8 +81,8 @@ struct GemmConfig {
   static constexpr int kBlockBytesScaleW = kPromote ? 32 : 0;
   static constexpr int kBlockBytesScale = kBlockBytesScaleX + kBlockBytesScaleW;
   static constexpr int kScalePitch = (kBlockBytesScale + 127) / 128 * 128;
-  static constexpr int kBoxN = kNarrow ? kTileN : kTileN / kCluster;
-  static constexpr int kBoxT = kNarrow ? kTileT / kCluster : kTileT;
+  static constexpr int kBoxN = kSharesTokens ? kTileN : kTileN / kCluster;
+  static constexpr int kBoxT = kSharesTokens ? kTileT / kCluster : kTileT;
   static_assert(kBoxN <= 256 && kBoxT <= 256 && kBoxT % 8 == 0);
   // What arrives on a full barrier.
   static constexpr int kStageBytes = kBlocks * (kBlockBytesW + kBlockBytesX + kBlockBytesScale);

@@ -4,6 +4,7 @@ namespace hayate::ops::sm90 {
 
 std::span<const GemmVariant> Fp8BlockWide() {
   static constexpr GemmVariant kVariants[] = {
+      Variant<Scaling::kBlock, GemmShape::kWide, 128, 256, 1>(),
       Variant<Scaling::kBlock, GemmShape::kWide, 192, 128, 2>(),
       Variant<Scaling::kBlock, GemmShape::kWide, 128, 128, 2>(),
   };

@@ -4,7 +4,8 @@
 // Tiles      kTileT tokens × kTileN features through all of K, in order. Narrow (few tokens): tiles
 //            are as narrow as it takes to give every multiprocessor the same share of the weights;
 //            the two consumer groups split the features; clusters share x by multicast. Wide (many
-//            tokens): 128 tokens; the groups split the tokens; clusters share the weights.
+//            tokens): 128 or 256 tokens; the groups split the tokens; clusters share the larger
+//            operand.
 // Roles      warpgroup 0: one thread issues bulk copies; warpgroups 1, 2: products, promotion and
 //            the store of their half. Full barriers count bytes, empty ones warps.
 // Resources  one block a multiprocessor and its shared memory; 232 registers a consumer thread,
@@ -14,7 +15,7 @@
 // Requires   16-byte rows of x and w; x_scale rows padded to kXScaleRows
 
 #include "ops/matmul/sm90/gemm_epilogue.cuh"
-#include "ops/matmul/sm90/gemm_mainloop.cuh"
+#include "ops/matmul/sm90/gemm_mainloop_wide.cuh"
 
 namespace hayate::ops::sm90 {
 
@@ -110,8 +111,10 @@ __device__ void Consume(const GemmParams& params, const GemmShared<C>& shared, i
     const int t0 = work.tile_t * C::kTileT + origin.t, n0 = work.tile_n * C::kTileN + origin.n;
     store.Begin(params, t0, n0);
     Slabs<C> sum;
-    if constexpr (C::kPromote) {
-      MultiplyScaled<C>(sum, params, shared, ring, origin, turns, work);
+    if constexpr (C::kPromote && C::kNarrow) {
+      MultiplyScaled<C>(sum, params, shared, ring, origin, work);
+    } else if constexpr (C::kPromote) {
+      MultiplyScaledWide<C>(sum, params, shared, ring, origin, turns, work);
     } else {
       MultiplyPlain<C>(sum, params, shared, ring, origin);
     }

@@ -108,33 +108,6 @@ __device__ __forceinline__ void WaitForProducts(int pending) {
   }
 }
 
-// Wide tiles under kBlock: the consumer groups take turns to queue products, so that one promotes
-// while the tensor cores work for the other. Left alone both would queue together, wait together
-// and leave the tensor cores idle together.
-template <typename C>
-class Turns {
- public:
-  __device__ explicit Turns(int group)
-      : own_(kFirstBarrier + group), other_(kFirstBarrier + 1 - group) {
-    if (kUsed && group == 1) ArriveThreads(other_, C::kConsumerThreads);
-  }
-  __device__ __forceinline__ void Wait() const {
-    if (kUsed) SyncThreads(own_, C::kConsumerThreads);
-  }
-  __device__ __forceinline__ void Pass() const {
-    if (kUsed) ArriveThreads(other_, C::kConsumerThreads);
-  }
-  // Takes the turn that is left over.
-  __device__ void End(int group) const {
-    if (kUsed && group == 0) SyncThreads(own_, C::kConsumerThreads);
-  }
-
- private:
-  static constexpr bool kUsed = C::kPromote && !C::kNarrow;
-  static constexpr int kFirstBarrier = 1;
-  const int own_, other_;
-};
-
 // The scales that a thread needs of one stage.
 template <typename C>
 struct StageScales {
@@ -157,12 +130,12 @@ struct StageScales {
 };
 
 // sum += scales · products of every 128 of K: they leave the tensor cores, whose fp8 sums keep
-// about 14 bits, for fp32. The next stage's scales are read while this one's products run.
+// about 14 bits, for fp32. The next stage's scales are read while this one's products run. Narrow
+// tiles; gemm_mainloop_wide.cuh has the others.
 template <typename C>
 __device__ __forceinline__ void MultiplyScaled(Slabs<C>& sum, const GemmParams& params,
                                                const GemmShared<C>& shared, RingState& ring,
-                                               const GroupOrigin<C>& origin, const Turns<C>& turns,
-                                               const GemmWork& work) {
+                                               const GroupOrigin<C>& origin, const GemmWork& work) {
   constexpr int kGroups = C::kGroupBlocks * C::kSlabs;
   const int n0 = work.tile_n * C::kTileN + origin.n;
   const int first_w = FirstScale(params, work.tile_n * C::kTileN);
@@ -183,7 +156,6 @@ __device__ __forceinline__ void MultiplyScaled(Slabs<C>& sum, const GemmParams& 
     const StageScales<C> scales = next;
     const uint32_t stage = ring.stage;
     float d[C::kGroupBlocks][C::kSlabs][C::kRegs];
-    turns.Wait();
     WgmmaFence();
 #pragma unroll
     for (int b = 0; b < C::kGroupBlocks; ++b) {
@@ -193,7 +165,6 @@ __device__ __forceinline__ void MultiplyScaled(Slabs<C>& sum, const GemmParams& 
         WgmmaCommit();
       }
     }
-    turns.Pass();
     ring.Advance<C::kStages>();
     if (k + C::kBlocks < params.k_blocks) {
       Wait(shared.full(ring.stage), ring.parity);

@@ -57,8 +57,8 @@ struct GemmShared {
 };
 
 template <typename C>
-using GemmSchedule =
-    std::conditional_t<C::kNarrow, NarrowTiles<C::kCluster>, WideTiles<C::kCluster>>;
+using GemmSchedule = std::conditional_t<C::kNarrow, NarrowTiles<C::kCluster>,
+                                        WideTiles<C::kCluster, C::kSharesTokens>>;
 
 // The stages of a block's work one after the other.
 template <typename C>
@@ -112,7 +112,7 @@ __device__ void LoadWeights(const GemmParams& params, const GemmShared<C>& share
   ArriveExpectBytes(shared.full(stage), C::kStageBytes);
 #pragma unroll
   for (int block = 0; block < C::kBlocks; ++block) {
-    LoadRows<C::kNarrow ? 1 : C::kCluster, C::kBoxN>(
+    LoadRows<C::kSharesTokens ? 1 : C::kCluster, C::kBoxN>(
         shared.w(stage, block), &params.w_map, shared.full(stage), (walk.k() + block) * C::kBlockK,
         n0, C::kNarrow ? CacheHint::kEvictFirst : CacheHint::kNormal);
     if constexpr (C::kPromote) {
@@ -131,7 +131,7 @@ __device__ void LoadTokens(const GemmParams& params, const GemmShared<C>& shared
   const int32_t tile = walk.work().tile_t;
 #pragma unroll
   for (int block = 0; block < C::kBlocks; ++block) {
-    LoadRows<C::kNarrow ? C::kCluster : 1, C::kBoxT>(
+    LoadRows<C::kSharesTokens ? C::kCluster : 1, C::kBoxT>(
         shared.x(stage, block), &params.x_map, shared.full(stage), (walk.k() + block) * C::kBlockK,
         tile * C::kTileT, C::kNarrow ? CacheHint::kEvictLast : CacheHint::kNormal);
     if constexpr (C::kPromote) {

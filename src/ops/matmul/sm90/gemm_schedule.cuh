@@ -33,31 +33,34 @@ class NarrowTiles {
   int32_t next_;
 };
 
-// Many tokens: the blocks of a cluster take neighbouring tokens of the same features. Bands of
-// tokens go through all of N, so that the tiles in flight at one time are about square and share
-// rows of both operands in the cache.
-template <int kCluster>
+// Many tokens: the blocks of a cluster take neighbouring tokens of the same features, or
+// neighbouring features of the same tokens. Bands of tokens go through all of N, so that the tiles
+// in flight at one time are about square and share rows of both operands in the cache.
+template <int kCluster, bool kSharesTokens>
 class WideTiles {
  public:
   __device__ explicit WideTiles(const GemmParams& params)
       : params_(params), next_(static_cast<int32_t>(blockIdx.x) / kCluster) {}
 
   __device__ bool Next(GemmWork* work) {
-    const int32_t groups_t = (params_.tiles_t + kCluster - 1) / kCluster;
-    if (next_ >= groups_t * params_.tiles_n) return false;
-    constexpr int32_t kBand = 16 / kCluster;
-    const int32_t per_band = kBand * params_.tiles_n;
+    const int32_t groups_t = (params_.tiles_t + kAlongT - 1) / kAlongT;
+    const int32_t groups_n = (params_.tiles_n + kAlongN - 1) / kAlongN;
+    if (next_ >= groups_t * groups_n) return false;
+    constexpr int32_t kBand = kSharesTokens ? 8 : 16 / kCluster;
+    const int32_t per_band = kBand * groups_n;
     const int32_t first = next_ / per_band * kBand;
     const int32_t height = min(groups_t - first, kBand);
     const int32_t inside = next_ % per_band;
-    work->tile_t =
-        (first + inside % height) * kCluster + static_cast<int32_t>(blockIdx.x) % kCluster;
-    work->tile_n = inside / height;
+    const int32_t rank = static_cast<int32_t>(blockIdx.x) % kCluster;
+    work->tile_t = (first + inside % height) * kAlongT + rank % kAlongT;
+    work->tile_n = inside / height * kAlongN + rank % kAlongN;
     next_ += static_cast<int32_t>(gridDim.x) / kCluster;
     return true;
   }
 
  private:
+  static constexpr int32_t kAlongT = kSharesTokens ? 1 : kCluster;
+  static constexpr int32_t kAlongN = kSharesTokens ? kCluster : 1;
   const GemmParams& params_;
   int32_t next_;
 };
