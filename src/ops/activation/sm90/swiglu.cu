@@ -7,7 +7,7 @@
 #include "base/align.h"
 #include "base/check.h"
 #include "ops/detail/sm90/launch.cuh"
-#include "ops/detail/sm90/shared_split.h"
+#include "ops/detail/sm90/shared_split.cuh"
 #include "ops/quantize/sm90/quantize_row.cuh"
 
 namespace hayate::ops::sm90 {

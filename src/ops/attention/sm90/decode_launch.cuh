@@ -3,7 +3,7 @@
 #include "ops/attention/sm90/decode_attention.h"
 #include "ops/attention/sm90/decode_kernel.cuh"
 #include "ops/detail/sm90/launch.cuh"
-#include "ops/detail/sm90/shared_split.h"
+#include "ops/detail/sm90/shared_split.cuh"
 
 namespace hayate::ops::sm90 {
 

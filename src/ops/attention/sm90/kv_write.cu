@@ -10,7 +10,7 @@
 #include "ops/attention/sm90/numbers.cuh"
 #include "ops/attention/sm90/rows.cuh"
 #include "ops/detail/sm90/launch.cuh"
-#include "ops/detail/sm90/shared_split.h"
+#include "ops/detail/sm90/shared_split.cuh"
 #include "tensor/cuda/check.h"
 
 namespace hayate::ops::sm90 {
