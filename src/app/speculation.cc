@@ -86,12 +86,6 @@ Result<Speculation> ResolveSpeculation(const SpeculationFlags& flags, const std:
     name = "GRAMMAR";
   }
   ASSIGN_OR_RETURN(const Algorithm algorithm, FindAlgorithm(name));
-  if (device != "cpu" && algorithm.draft_model != models::DraftKind::kNone) {
-    return Error(ErrorCode::kUnsupported,
-                 "--speculative-algorithm {} is for --device cpu; on a GPU GRAMMAR and NGRAM are "
-                 "there",
-                 algorithm.name);
-  }
   const bool own_model = algorithm.draft_model == models::DraftKind::kStandalone ||
                          algorithm.draft_model == models::DraftKind::kEagle3;
   if (own_model != !flags.draft_model_path.empty()) {

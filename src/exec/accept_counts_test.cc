@@ -4,235 +4,33 @@
 // tokens are those of one plain run, greedy and sampled, with the drafter of the checkpoint
 // following along.
 
-#include <gtest/gtest.h>
-
-#include <optional>
-#include <set>
-
-#include "base/clock.h"
-#include "exec/local_executor.h"
-#include "kv/kv_caches.h"
-#include "models/testing/golden_case.h"
-#include "sched/scheduler.h"
+#include "exec/testing/accept_server.h"
 
 namespace hayate::exec {
 namespace {
 
-constexpr int32_t kPageTokens = 16;
-constexpr int32_t kMaxContext = 144;
-constexpr int32_t kText = 120;  // tokens of the plain run
-constexpr int32_t kDrafts = 5;
-constexpr int32_t kPrompt = 8;  // tokens that are given
+using testing::AcceptCase;
 
-struct Case {
-  const char* name;
-  std::string checkpoint;
-  models::DraftKind draft = models::DraftKind::kNone;
-  std::string head = "";
-};
-void PrintTo(const Case& tested, std::ostream* out) { *out << tested.name; }
-
-SamplingParams Sampling(bool greedy) {
-  SamplingParams sampling;
-  sampling.temperature = greedy ? 0.0f : 1.2f;
-  sampling.top_p = greedy ? 1.0f : 0.95f;
-  sampling.seed = 77;
-  sampling.max_new_tokens = kText;
-  sampling.ignore_eos = true;
-  return sampling;
-}
-
-// One request at a time, no step ahead.
-class Server {
- public:
-  Server(const Case& tested, int num_ranks, int32_t max_drafts)
-      : checkpoint_(weights::Checkpoint::Open("tests/golden/" + tested.checkpoint).value()) {
-    if (!tested.head.empty()) {
-      head_.emplace(weights::Checkpoint::Open("tests/golden/" + tested.head).value());
-    }
-    executor_ = LocalExecutor::Create(
-                    checkpoint_, {.num_ranks = num_ranks,
-                                  .precision = ops::MatmulPrecision::kExact,
-                                  .kv_dtype = DType::kF32,
-                                  .page_tokens = kPageTokens,
-                                  .max_running = 1,
-                                  .max_drafts = max_drafts,
-                                  .draft = max_drafts > 0 ? tested.draft : models::DraftKind::kNone,
-                                  .draft_checkpoint = head_ ? &*head_ : nullptr,
-                                  .max_step_tokens = 32 + kDrafts + 1,
-                                  .max_step_logits = 16 + kDrafts + 1,
-                                  .total_tokens = 3 * kMaxContext})
-                    .value();
-    cache_ = kv::KvCaches::Create(
-                 {.layout = executor_->cache_layout(), .num_pages = executor_->pool_pages()})
-                 .value();
-    scheduler_.emplace(sched::SchedulerOptions{.max_running = 1,
-                                               .chunked_prefill_size = 32,
-                                               .max_context = kMaxContext,
-                                               .max_drafts = max_drafts,
-                                               .max_step_drafts = max_drafts,
-                                               .draft_lookahead = executor_->draft_lookahead()},
-                       *cache_, clock_);
-  }
-
-  sched::Sequence& Begin(std::vector<TokenId> prompt, const SamplingParams& sampling) {
-    Request request = {.id = {++last_id_}, .prompt = std::move(prompt)};
-    request.sampling = sampling;
-    request.sampling.max_new_tokens = kText - static_cast<int32_t>(request.prompt.size());
-    scheduler_->Add(std::move(request));
-    return *scheduler_->Find({last_id_});
-  }
-  // One step; tokens that it brought.
-  int32_t Step(sched::Sequence& sequence) {
-    EXPECT_TRUE(scheduler_->Plan(plan_));
-    executor_->Submit(plan_);
-    scheduler_->Submitted(plan_);
-    StepResult& result = executor_->WaitOldest();
-    EXPECT_TRUE(result.status.ok()) << result.status.ToString();
-    scheduler_->Retired(result.step);
-    const auto count = static_cast<int32_t>(result.rows[0].tokens.size());
-    if (plan_.rows[0].num_drafts > 0) scheduler_->Verified(sequence, plan_.rows[0], count);
-    for (const TokenId token : result.rows[0].tokens) scheduler_->Append(sequence, token);
-    guesses_ = result.rows[0].drafts;
-    return count;
-  }
-  // The drafter's, behind the last step.
-  const std::vector<TokenId>& guesses() const { return guesses_; }
-  void Finish(sched::Sequence& sequence) {
-    scheduler_->Finish(sequence, sched::FinishMode::kPublish);
-    const Status integrity = cache_->CheckIntegrity();
-    EXPECT_TRUE(integrity.ok()) << integrity.ToString();
-  }
-  const StepPlan& plan() const { return plan_; }
-  kv::KvCaches& cache() { return *cache_; }
-
- private:
-  const weights::Checkpoint checkpoint_;
-  std::optional<weights::Checkpoint> head_;
-  VirtualClock clock_;
-  std::unique_ptr<LocalExecutor> executor_;
-  std::unique_ptr<kv::KvCaches> cache_;
-  std::optional<sched::Scheduler> scheduler_;
-  StepPlan plan_;
-  std::vector<TokenId> guesses_;
-  uint64_t last_id_ = 0;
-};
-
-class AcceptCounts : public ::testing::TestWithParam<std::tuple<Case, int>> {
- protected:
-  // What a plain server makes of the prompt, with the prompt.
-  std::vector<TokenId> PlainText(const SamplingParams& sampling) const {
-    const auto& [tested, num_ranks] = GetParam();
-    Server server(tested, num_ranks, 0);
-    std::vector<TokenId> prompt;
-    for (int32_t i = 0; i < kPrompt; ++i) prompt.push_back(20 + 23 * i % 200);
-    sched::Sequence& sequence = server.Begin(prompt, sampling);
-    while (sequence.wants_sample()) server.Step(sequence);
-    std::vector<TokenId> text = sequence.tokens;
-    server.Finish(sequence);
-    return text;
-  }
-};
-
-// Drafts of the row behind text[0, known): so many right ones, then wrong ones.
-std::vector<TokenId> Drafts(const std::vector<TokenId>& text, int32_t known, int32_t num_right) {
-  std::vector<TokenId> drafts;
-  const auto end = std::min(static_cast<int32_t>(text.size()), kText);
-  for (int32_t i = 0; i < kDrafts && known + i < end; ++i) {
-    const TokenId right = text[static_cast<size_t>(known + i)];
-    drafts.push_back(i < num_right ? right : (right + 1 + i) % 256);
-  }
-  return drafts;
-}
+class AcceptCounts : public ::testing::TestWithParam<std::tuple<AcceptCase, int>> {};
 
 TEST_P(AcceptCounts, AtEveryPlaceBringThePlainTextAlsoToWhoGoesOnFromThere) {
   const auto& [tested, num_ranks] = GetParam();
   for (const bool greedy : {true, false}) {
     if (!greedy && num_ranks > 1) continue;  // what ranks share is not the draw
-    const SamplingParams sampling = Sampling(greedy);
-    const std::vector<TokenId> text = PlainText(sampling);
-    Server server(tested, num_ranks, kDrafts);
-    int32_t num_reused = 0;
-    for (int32_t num_right = 0; num_right <= kDrafts; ++num_right) {
-      std::set<int32_t> places;  // of the first draft that does not stand, in its page
-      // Rows bring num_right + 1 tokens: each of so many beginnings goes by other places.
-      for (int32_t first = 0; first <= num_right; ++first) {
-        server.cache().Flush();
-        int32_t known = kPrompt + first;
-        for (int32_t turn = 1; known + kDrafts + 2 < kText; ++turn) {
-          sched::Sequence& sequence = server.Begin({text.begin(), text.begin() + known}, sampling);
-          // A request of 0 to 2 rows behind its first token, which ends where a stop string would.
-          while (sequence.num_generated() == 0) server.Step(sequence);
-          for (int32_t row = 0; row < turn % 3 && sequence.known() + kDrafts + 1 < kText; ++row) {
-            sequence.drafts = Drafts(text, sequence.known(), num_right);
-            ASSERT_EQ(server.Step(sequence), num_right + 1);
-            ASSERT_EQ(server.plan().rows[0].num_drafts, kDrafts);
-            places.insert((sequence.known() - 1) % kPageTokens);
-          }
-          known = sequence.known();
-          num_reused += sequence.cached_tokens;
-          ASSERT_TRUE(std::equal(sequence.tokens.begin(), sequence.tokens.end(), text.begin()))
-              << num_right << " drafts stand, up to " << known << (greedy ? "" : ", sampled");
-          server.Finish(sequence);
-        }
-      }
-      EXPECT_EQ(places.size(), size_t{kPageTokens}) << num_right << " drafts stand";
-    }
-    EXPECT_GT(num_reused, 0);
+    testing::ExpectPlainTextAtEveryAcceptCount(tested, {.num_ranks = num_ranks}, greedy);
   }
 }
 
-std::string Drafted(const char* name) { return std::string("deepseek_drafts/") + name; }
+INSTANTIATE_TEST_SUITE_P(Checkpoints, AcceptCounts,
+                         ::testing::Combine(::testing::ValuesIn(testing::AcceptCases()),
+                                            ::testing::Values(1, 2)),
+                         [](const auto& test) {
+                           return std::string(std::get<0>(test.param).name) + "_" +
+                                  std::to_string(std::get<1>(test.param));
+                         });
 
-INSTANTIATE_TEST_SUITE_P(
-    Checkpoints, AcceptCounts,
-    ::testing::Combine(
-        ::testing::Values(
-            Case{"llama", "dense/llama", models::DraftKind::kStandalone},
-            Case{"llama_eagle3", "eagle3/llama/target", models::DraftKind::kEagle3,
-                 "eagle3/llama/head"},
-            Case{"qwen3_eagle3", "eagle3/qwen3/target", models::DraftKind::kEagle3,
-                 "eagle3/qwen3/head"},
-            Case{"mistral_window", "dense/mistral_window_8"}, Case{"gpt_oss", "gpt_oss/gpt_oss"},
-            Case{"v3_mtp", Drafted("v3_mtp"), models::DraftKind::kNextN},
-            Case{"v32", "deepseek_v32/deepseek_v32"},
-            Case{"v4_mtp", Drafted("v4_mtp"), models::DraftKind::kNextN},
-            Case{"v4_dspark", Drafted("v4_dspark"), models::DraftKind::kDspark},
-            Case{"v4_pro_dspark", Drafted("v4_pro_dspark"), models::DraftKind::kDspark},
-            Case{"v41_dspark", Drafted("v41_dspark"), models::DraftKind::kDspark}),
-        ::testing::Values(1, 2)),
-    [](const auto& test) {
-      return std::string(std::get<0>(test.param).name) + "_" +
-             std::to_string(std::get<1>(test.param));
-    });
-
-// An oracle that speculates itself: greedy generation of transformers with the MTP layer.
 TEST(MtpGeneration, BringsTheTextOfTransformersOwnAtEveryAcceptCount) {
-  const Case tested = {"v3_mtp", Drafted("v3_mtp"), models::DraftKind::kNextN};
-  const auto file =
-      weights::Checkpoint::Open("tests/golden/" + tested.checkpoint + "/expected.safetensors")
-          .value();
-  std::vector<TokenId> text = models::testing::GoldenValues<int32_t>(file, "input_ids");
-  const std::vector<TokenId> prompt = text;
-  const std::vector<TokenId> generated = models::testing::GoldenValues<int32_t>(file, "generated");
-  text.insert(text.end(), generated.begin(), generated.end());
-  Server server(tested, 1, kDrafts);
-  // −1: the layer's own guesses.
-  for (int32_t num_right = -1; num_right <= kDrafts; ++num_right) {
-    server.cache().Flush();
-    sched::Sequence& sequence = server.Begin(prompt, Sampling(true));
-    while (sequence.known() < static_cast<int32_t>(text.size())) {
-      sequence.drafts.clear();
-      if (sequence.num_generated() > 0) {
-        sequence.drafts =
-            num_right < 0 ? server.guesses() : Drafts(text, sequence.known(), num_right);
-      }
-      server.Step(sequence);
-    }
-    EXPECT_TRUE(std::equal(text.begin(), text.end(), sequence.tokens.begin())) << num_right;
-    EXPECT_GT(sequence.num_drafts, 0);
-    server.Finish(sequence);
-  }
+  testing::ExpectTransformersMtpText({});
 }
 
 }  // namespace

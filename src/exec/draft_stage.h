@@ -11,6 +11,7 @@
 #include "comm/group.h"
 #include "core/step_plan.h"
 #include "core/step_result.h"
+#include "exec/committed_tokens.h"
 #include "exec/slot_sampler.h"
 #include "exec/slot_tables.h"
 #include "exec/staged_step.h"
@@ -37,19 +38,13 @@ class DraftStage {
            std::span<RowResult> results);
 
  private:
-  // Appends the positions of the batch's row that stand.
-  void AddRow(size_t index, const StepRow& row, const StagedStep& staged, const RowResult& result);
-  void GatherPages(const StepPlan& plan, const StagedStep& staged, const SlotTables& tables);
+  void GatherPages(const StepPlan& plan, const SlotTables& tables);
   void Propose(const StepPlan& plan, const StagedStep& staged,
                const models::ForwardContext& context, std::span<RowResult> results);
 
   const Parts parts_;
   const StepLimits limits_;
-  // Of the step, as DraftBatch has them.
-  std::vector<int32_t> token_ids_, next_ids_, positions_, feature_rows_;
-  std::vector<int32_t> q_begin_, kv_len_;
-  std::vector<int32_t> proposal_rows_;             // [N] of the batch
-  std::vector<int32_t> proposal_plan_rows_;        // [N] the same in the plan
+  CommittedTokens committed_;                      // of the step
   std::vector<std::vector<int32_t>> page_tables_;  // per group of the drafter [R, stride]
   std::vector<ops::AttentionRows> rows_;           // per group of the drafter
   std::vector<int32_t> reach_;                     // [R] positions that need pages

@@ -96,6 +96,12 @@ Status LocalExecutor::Start(const weights::Checkpoint& checkpoint) {
         "alone",
         options_.dp_size, options_.ep_size);
   }
+  if (options_.device == DeviceKind::kCuda && options_.num_ranks > 1 &&
+      options_.draft != models::DraftKind::kNone) {
+    return Error(ErrorCode::kUnsupported,
+                 "a drafter on {} GPUs; on one it runs, and GRAMMAR and NGRAM on any number",
+                 options_.num_ranks);
+  }
   RETURN_IF_ERROR(PlaceExperts(checkpoint));
   if (options_.rebalance.interval > 0 && placed_experts_.layers.empty()) {
     return Error(ErrorCode::kInvalidArgument,
@@ -272,8 +278,8 @@ int64_t LocalExecutor::PoolBudgetPerRank() const {
   if (options_.device == DeviceKind::kCpu) return options_.pool_budget_bytes / options_.num_ranks;
   int64_t budget = std::numeric_limits<int64_t>::max();
   for (const auto& rank : ranks_) {
-    const int64_t fixed =
-        QueuedWorker::FixedBytes(*rank->model, LimitsFor(rank->model->facts().max_context));
+    const int64_t fixed = QueuedWorker::FixedBytes(*rank->model, rank->drafter.get(),
+                                                   LimitsFor(rank->model->facts().max_context));
     const auto free = static_cast<int64_t>(rank->device->free_bytes());
     LOG_INFO(
         "{}: weights {:.2f} GiB, workspace and tables {:.2f} GiB, left for the KV pool {:.2f} "
@@ -363,7 +369,7 @@ Result<std::unique_ptr<Worker>> LocalExecutor::MakeWorker(Rank& rank) {
   ASSIGN_OR_RETURN(auto worker, QueuedWorker::Create(
                                     *rank.device, *rank.model, *rank.group,
                                     {.limits = limits_, .max_graph_rows = options_.max_graph_rows},
-                                    pool_pages_));
+                                    pool_pages_, rank.drafter.get()));
   return std::unique_ptr<Worker>(std::move(worker));
 }
 

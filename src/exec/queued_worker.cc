@@ -39,7 +39,8 @@ size_t TableInts(const StepLimits& limits) {
 std::vector<ops::AttentionPlanShape> PlanShapes(const models::Model& model,
                                                 const StepLimits& limits) {
   std::vector<ops::AttentionPlanShape> shapes;
-  for (int group = 0; group < limits.num_groups; ++group) {
+  const int num_groups = static_cast<int>(model.cache_layout().groups.size());
+  for (int group = 0; group < num_groups; ++group) {
     ops::AttentionPlanShape shape = model.attention_shape(group);
     shape.max_rows = limits.max_rows;
     shape.max_tokens = limits.max_tokens;
@@ -58,7 +59,7 @@ int64_t ScratchBytes(const ops::AttentionPlanShape& shape) {
 size_t StageBytes(const models::Model& model, const StepLimits& limits) {
   const auto tokens = static_cast<size_t>(limits.max_tokens);
   const auto rows = static_cast<size_t>(limits.max_rows);
-  const size_t ints = 3 * tokens + 3 * (rows + 1) + static_cast<size_t>(limits.max_logits);
+  const size_t ints = 3 * tokens + 5 * (rows + 1) + static_cast<size_t>(limits.max_logits);
   // No slot's answer is longer than its table.
   const int64_t outputs = int64_t{limits.max_rows} * limits.max_slot_pages * limits.page_tokens;
   constexpr size_t kPadding = 16 * 256;
@@ -70,8 +71,18 @@ size_t StageBytes(const models::Model& model, const StepLimits& limits) {
          SamplerStage::MaxBytes(limits.max_rows, limits.max_logits, outputs) + kPadding;
 }
 
-int64_t WorkspaceBytes(const models::Model& model, const StepLimits& limits) {
-  return model.workspace_bytes(limits.max_tokens, limits.max_logits);
+int64_t WorkspaceBytes(const models::Model& model, const models::DraftModel* drafter,
+                       const StepLimits& limits) {
+  const int64_t forward = model.workspace_bytes(limits.max_tokens, limits.max_logits);
+  if (drafter == nullptr) return forward;
+  return std::max(forward, drafter->workspace_bytes(limits.max_tokens, limits.max_rows));
+}
+
+size_t FeatureBytes(const models::Model& model, const models::DraftModel* drafter,
+                    const StepLimits& limits) {
+  if (drafter == nullptr) return 0;
+  return static_cast<size_t>(limits.max_tokens) * static_cast<size_t>(model.feature_width()) *
+         sizeof(float);
 }
 
 // Few sizes, so that all are captured soon; close enough that padding costs little: at most an
@@ -107,14 +118,18 @@ T* As(const Buffer& buffer) {
 
 }  // namespace
 
-int64_t QueuedWorker::FixedBytes(const models::Model& model, const StepLimits& limits) {
+int64_t QueuedWorker::FixedBytes(const models::Model& model, const models::DraftModel* drafter,
+                                 const StepLimits& limits) {
   const int64_t vocab = model.facts().vocab_size;
   constexpr int64_t kRounding = 64 * 512;
   int64_t scratch = 0;
   for (const ops::AttentionPlanShape& shape : PlanShapes(model, limits)) {
     scratch += ScratchBytes(shape);
   }
-  return scratch + WorkspaceBytes(model, limits) + static_cast<int64_t>(StageBytes(model, limits)) +
+  if (drafter != nullptr) scratch += QueuedDraftStage::FixedBytes(*drafter, limits);
+  scratch += static_cast<int64_t>(FeatureBytes(model, drafter, limits));
+  return scratch + WorkspaceBytes(model, drafter, limits) +
+         static_cast<int64_t>(StageBytes(model, limits)) +
          static_cast<int64_t>(ResultBytes(limits.max_logits)) +
          static_cast<int64_t>(HiddenFloats(model, limits) * sizeof(float)) +
          static_cast<int64_t>(sizeof(int32_t)) *
@@ -126,23 +141,27 @@ int64_t QueuedWorker::FixedBytes(const models::Model& model, const StepLimits& l
 Result<std::unique_ptr<QueuedWorker>> QueuedWorker::Create(Device& device, models::Model& model,
                                                            comm::Group& group,
                                                            const Options& options,
-                                                           std::span<const int32_t> pool_pages) {
+                                                           std::span<const int32_t> pool_pages,
+                                                           models::DraftModel* drafter) {
   if (model.facts().vocab_size > ops::kMaxSamplerVocab) {
     return Error(ErrorCode::kUnsupported,
                  "a vocabulary of {} tokens; the sampler of {} takes at most {}",
                  model.facts().vocab_size, device.name(), ops::kMaxSamplerVocab);
   }
-  auto worker = std::unique_ptr<QueuedWorker>(new QueuedWorker(device, model, group, options));
+  CHECK(drafter == nullptr || group.size() == 1);
+  auto worker =
+      std::unique_ptr<QueuedWorker>(new QueuedWorker(device, model, group, options, drafter));
   RETURN_IF_ERROR(worker->Allocate(pool_pages));
   return worker;
 }
 
 QueuedWorker::QueuedWorker(Device& device, models::Model& model, comm::Group& group,
-                           const Options& options)
+                           const Options& options, models::DraftModel* drafter)
     : device_(device),
       model_(model),
       group_(group),
       options_(options),
+      drafter_(drafter),
       stream_(device.NewStream()),
       workspace_(Buffer()),
       tables_(options.limits.num_groups, options.limits.max_rows, options.limits.max_slot_pages),
@@ -161,7 +180,8 @@ Status QueuedWorker::Allocate(std::span<const int32_t> pool_pages) {
   const StepLimits& limits = options_.limits;
   const auto vocab = static_cast<size_t>(model_.facts().vocab_size);
   const auto take = [&](size_t bytes) { return Buffer::Allocate(device_, bytes); };
-  ASSIGN_OR_RETURN(Buffer workspace, take(static_cast<size_t>(WorkspaceBytes(model_, limits))));
+  const int64_t workspace_bytes = WorkspaceBytes(model_, drafter_, limits);
+  ASSIGN_OR_RETURN(Buffer workspace, take(static_cast<size_t>(workspace_bytes)));
   workspace_ = Workspace(std::move(workspace));
   ASSIGN_OR_RETURN(stage_, StepStage::Create(device_, StageBytes(model_, limits)));
   const auto rows = static_cast<size_t>(limits.max_rows);
@@ -182,6 +202,7 @@ Status QueuedWorker::Allocate(std::span<const int32_t> pool_pages) {
     const size_t hidden_bytes = HiddenFloats(model_, limits) * sizeof(float);
     ASSIGN_OR_RETURN(flight.hidden, Buffer::Allocate(device_, hidden_bytes, MemoryKind::kPinned));
     flight.done = device_.NewEvent();
+    if (drafter_ != nullptr) flight.drawn = device_.NewEvent();
   }
   // Every entry names the scratch page until a plan says otherwise; the last row is the padding's.
   static_assert(kScratchPage.value == 0);
@@ -193,9 +214,9 @@ Status QueuedWorker::Allocate(std::span<const int32_t> pool_pages) {
   }
   const std::vector<int32_t> zeros(rows, 0);
   device_.Upload(last_tokens_.data(), zeros.data(), last_tokens_.size());
-  rows_.resize(static_cast<size_t>(limits.num_groups));
+  rows_.resize(static_cast<size_t>(num_model_groups()));
   for (size_t g = 0; g < pool_pages.size(); ++g) {
-    const int64_t bytes = pool_pages[g] * model_.page_bytes(static_cast<int>(g));
+    const int64_t bytes = pool_pages[g] * PageBytes(static_cast<int>(g));
     ASSIGN_OR_RETURN(Buffer pool, take(static_cast<size_t>(bytes)));
     pool_bases_.push_back(pool.data());
     pools_.push_back(std::move(pool));
@@ -206,8 +227,17 @@ Status QueuedWorker::Allocate(std::span<const int32_t> pool_pages) {
     if (!none.empty()) device_.Upload(memory.data(), none.data(), none.size());
     plan_scratch_.push_back(std::move(memory));
   }
+  if (drafter_ != nullptr) {
+    ASSIGN_OR_RETURN(drafts_, QueuedDraftStage::Create(device_, *drafter_, limits));
+    ASSIGN_OR_RETURN(features_, take(FeatureBytes(model_, drafter_, limits)));
+  }
   device_.FinishLoading();
   return device_.status();
+}
+
+int64_t QueuedWorker::PageBytes(int group) const {
+  return group < num_model_groups() ? model_.page_bytes(group)
+                                    : drafter_->page_bytes(group - num_model_groups());
 }
 
 void QueuedWorker::ShareWith(Worker& first) {
@@ -231,7 +261,7 @@ Status QueuedWorker::WarmUp() {
   return device_.status();
 }
 
-void QueuedWorker::Run(const StepPlan& plan, StepResult&) {
+void QueuedWorker::Run(const StepPlan& plan, StepResult& result) {
   const size_t side = num_run_++ % StepStage::kNumSides;
   Flight& flight = flights_[side];
   tables_.Apply(plan);
@@ -287,11 +317,31 @@ void QueuedWorker::Run(const StepPlan& plan, StepResult&) {
     device_.Copy(stream_, flight.results.data() + offset, results_.data() + offset,
                  TopBytes(options_.limits.max_logits));
   }
+  if (drafts_ != nullptr) RunDrafter(plan, side, result);
   device_.Record(flight.done, stream_);
 }
 
+void QueuedWorker::RunDrafter(const StepPlan& plan, size_t side, StepResult& result) {
+  const Flight& flight = flights_[side];
+  device_.Record(flight.drawn, stream_);
+  device_.Synchronize(flight.drawn);
+  if (!device_.status().ok()) return;
+  ReadDraws(flight, result);
+  const auto first = static_cast<size_t>(num_model_groups());
+  drafts_->Run(plan, result.rows, sampler_,
+               {.page_tables = std::span(device_tables_).subspan(first),
+                .features = features_.size() == 0 ? nullptr : As<float>(features_),
+                .logits = shared_logits_},
+               {.stream = stream_,
+                .workspace = &workspace_,
+                .group = &group_,
+                .pools = std::span(pool_bases_).subspan(first)},
+               side);
+}
+
 void QueuedWorker::Finish(StepResult& result) {
-  Flight& flight = flights_[num_finished_++ % StepStage::kNumSides];
+  const size_t side = num_finished_++ % StepStage::kNumSides;
+  const Flight& flight = flights_[side];
   device_.Synchronize(flight.done);
   const int64_t now = NowNs();
   result.device_start_ns = std::max(flight.queued_ns, last_finished_ns_);
@@ -299,6 +349,11 @@ void QueuedWorker::Finish(StepResult& result) {
   last_finished_ns_ = now;
   result.status = device_.status();
   if (!result.status.ok()) return;
+  if (drafts_ == nullptr) return ReadDraws(flight, result);
+  drafts_->Finish(side, result);
+}
+
+void QueuedWorker::ReadDraws(const Flight& flight, StepResult& result) const {
   const auto max_logits = static_cast<size_t>(options_.limits.max_logits);
   const std::byte* base = flight.results.data();
   const std::byte* top = base + TokenBytes(options_.limits.max_logits);
@@ -329,7 +384,9 @@ QueuedWorker::Shape QueuedWorker::ShapeOf(const StepPlan& plan) const {
     shape.num_logits += row.num_scored + (row.samples ? row.num_drafts + 1 : 0);
     decode &= row.num_tokens() == 1 && row.samples && row.num_scored == 0;
     decode &= !splits_by_position_ || !IsPrompt(row);
+    shape.replays |= row.settled > 0;
   }
+  decode &= !shape.replays;
   decode &= !sampler_.WantsHidden(plan);  // graphs write none
   if (!decode || graph_rows_.empty() || num_rows > graph_rows_.back()) return shape;
   const int32_t padded = *std::ranges::lower_bound(graph_rows_, num_rows);
@@ -356,6 +413,10 @@ QueuedWorker::BatchArrays QueuedWorker::TakeArrays(const Shape& shape) {
   for (const ops::AttentionPlanShape& group : plan_shapes_) {
     const int64_t bytes = PlanBytes(group, shape.num_rows, shape.num_tokens);
     arrays.plans.push_back(stage_.Take<std::byte>(static_cast<size_t>(bytes)));
+  }
+  if (shape.replays) {
+    arrays.window_begin = stage_.Take<int32_t>(rows);
+    arrays.settled = stage_.Take<int32_t>(rows);
   }
   return arrays;
 }
@@ -395,6 +456,10 @@ void QueuedWorker::FillArrays(const StepPlan& plan, BatchArrays& arrays,
     arrays.kv_len.host[r] = row.end;
     arrays.table_row.host[r] = row.slot.value;
     is_prompt_[r] = IsPrompt(row);
+    if (!arrays.settled.host.empty()) {
+      arrays.window_begin.host[r] = row.window_begin;
+      arrays.settled.host[r] = row.settled;
+    }
     for (int32_t position = row.begin; position < row.end; ++position, ++token) {
       arrays.positions.host[token] = position;
       late_slots.host[token] = late ? row.slot.value : -1;
@@ -461,9 +526,12 @@ models::ForwardBatch QueuedWorker::MakeBatch(const Shape& shape, const BatchArra
           .token_ids = arrays.token_ids.device,
           .positions = arrays.positions.device,
           .rows = rows_,
+          .window_begin = arrays.window_begin.device,
+          .settled = arrays.settled.device,
           .num_logits = shape.num_logits,
           .logits_index = arrays.logits_index.device,
-          .logits = shared_logits_};
+          .logits = shared_logits_,
+          .features = features_.size() == 0 ? nullptr : As<float>(features_)};
 }
 
 void QueuedWorker::SendMasks(const StepPlan& plan, size_t side, ops::SampleRowsArgs& draws) {
@@ -481,7 +549,7 @@ void QueuedWorker::SendMasks(const StepPlan& plan, size_t side, ops::SampleRowsA
 
 void QueuedWorker::CopyPages(const StepPlan& plan) {
   for (const PageCopy& copy : plan.copies) {
-    const int64_t bytes = model_.page_bytes(copy.group);
+    const int64_t bytes = PageBytes(copy.group);
     std::byte* base = pool_bases_[static_cast<size_t>(copy.group)];
     device_.Copy(stream_, base + copy.to.value * bytes, base + copy.from.value * bytes,
                  static_cast<size_t>(bytes));
@@ -498,8 +566,11 @@ void QueuedWorker::Forward(const Shape& shape, const models::ForwardBatch& batch
 }
 
 void QueuedWorker::RunModel(const models::ForwardBatch& batch) {
-  model_.Forward(
-      batch, {.stream = stream_, .workspace = &workspace_, .group = &group_, .pools = pool_bases_});
+  const std::span<std::byte* const> pools(pool_bases_);
+  model_.Forward(batch, {.stream = stream_,
+                         .workspace = &workspace_,
+                         .group = &group_,
+                         .pools = pools.first(static_cast<size_t>(num_model_groups()))});
 }
 
 // The largest first: they serve the most load.

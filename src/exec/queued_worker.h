@@ -6,7 +6,8 @@
 //
 // and nothing of it waits for the device: step k + 1 is queued while k runs. The tokens of k stay
 // on the device for k + 1; the engine's thread waits for the copy back. Steps of decode rows alone
-// are padded to one of a few sizes and replayed as a graph that was captured for that size.
+// are padded to one of a few sizes and replayed as a graph that was captured for that size. With a
+// drafter its pass follows, which begins with a wait for what the target drew.
 
 #include <array>
 #include <atomic>
@@ -17,11 +18,13 @@
 
 #include "base/status.h"
 #include "comm/group.h"
+#include "exec/queued_draft_stage.h"
 #include "exec/sampler_stage.h"
 #include "exec/slot_tables.h"
 #include "exec/staged_step.h"
 #include "exec/step_stage.h"
 #include "exec/worker.h"
+#include "models/draft_model.h"
 #include "models/model.h"
 #include "ops/step_inputs/step_inputs.h"
 #include "tensor/buffer.h"
@@ -36,13 +39,16 @@ class QueuedWorker final : public Worker {
     // Steps of at most this many rows are padded and captured; 0: none.
     int32_t max_graph_rows = 0;
   };
-  // Allocates pools (`pool_pages` per group), workspace, tables and results, and runs the model
-  // once over a padding row. The model, device and group outlive the worker. On the rank's thread.
+  // Allocates pools (`pool_pages` per group, the drafter's last), workspace, tables and results,
+  // and runs the model once over a padding row. The model, the drafter (null: none; on one rank
+  // alone), device and group outlive the worker. On the rank's thread.
   static Result<std::unique_ptr<QueuedWorker>> Create(Device& device, models::Model& model,
                                                       comm::Group& group, const Options& options,
-                                                      std::span<const int32_t> pool_pages);
+                                                      std::span<const int32_t> pool_pages,
+                                                      models::DraftModel* drafter = nullptr);
   // Device memory that Create takes besides the pools.
-  static int64_t FixedBytes(const models::Model& model, const StepLimits& limits);
+  static int64_t FixedBytes(const models::Model& model, const models::DraftModel* drafter,
+                            const StepLimits& limits);
 
   void ShareWith(Worker& first) override;
   Status WarmUp() override;
@@ -57,13 +63,15 @@ class QueuedWorker final : public Worker {
     int32_t num_rows = 0;
     int32_t num_logits = 0;
     bool captured = false;
+    bool replays = false;  // has rows that compute the end of a prefix again
   };
   // The arrays of a ForwardBatch, at addresses that depend on the shape alone.
   struct BatchArrays {
-    Staged<int32_t> token_ids, positions;  // [T]
-    Staged<int32_t> q_begin;               // [R + 1]
-    Staged<int32_t> kv_len, table_row;     // [R]
-    Staged<int32_t> logits_index;          // [L]
+    Staged<int32_t> token_ids, positions;   // [T]
+    Staged<int32_t> q_begin;                // [R + 1]
+    Staged<int32_t> kv_len, table_row;      // [R]
+    Staged<int32_t> logits_index;           // [L]
+    Staged<int32_t> window_begin, settled;  // [R]; empty where no row replays
     // Per cache group what PlanAttention writes; empty where it does not plan.
     std::vector<Staged<std::byte>> plans;
   };
@@ -72,12 +80,16 @@ class QueuedWorker final : public Worker {
     Buffer results;  // pinned: what `results_` holds after the step
     Buffer hidden;   // pinned: what `hidden_` holds after it
     bool has_hidden = false;
+    Event drawn;  // with a drafter: the results are there
     Event done;
     int64_t queued_ns = 0;
   };
 
-  QueuedWorker(Device& device, models::Model& model, comm::Group& group, const Options& options);
+  QueuedWorker(Device& device, models::Model& model, comm::Group& group, const Options& options,
+               models::DraftModel* drafter);
   Status Allocate(std::span<const int32_t> pool_pages);
+  int num_model_groups() const { return static_cast<int>(model_.cache_layout().groups.size()); }
+  int64_t PageBytes(int group) const;
 
   Shape ShapeOf(const StepPlan& plan) const;
   bool IsPrompt(const StepRow& row) const;
@@ -97,11 +109,17 @@ class QueuedWorker final : public Worker {
   void RunModel(const models::ForwardBatch& batch);
   Graph Capture(int32_t num_rows);
   void SetResults(ops::SampleRowsArgs& args) const;
+  // Waits for what was drawn, reads it, and queues the drafter's pass.
+  void RunDrafter(const StepPlan& plan, size_t side, StepResult& result);
+  // What has come back of the step's draws.
+  void ReadDraws(const Flight& flight, StepResult& result) const;
 
   Device& device_;
   models::Model& model_;
   comm::Group& group_;
   const Options options_;
+  models::DraftModel* drafter_;
+  std::unique_ptr<QueuedDraftStage> drafts_;  // with a drafter
   Stream stream_;
   Workspace workspace_;
   std::vector<Buffer> pools_;           // per cache group
@@ -118,10 +136,11 @@ class QueuedWorker final : public Worker {
   int32_t* shared_last_tokens_ = nullptr;
   Buffer masks_;                                         // [max_logits, ⌈V/32⌉] bits
   std::array<Buffer, StepStage::kNumSides> host_masks_;  // pinned
-  Buffer results_;  // tokens, then top ids and top log-probabilities of [max_logits] rows
-  Buffer hidden_;   // [max_logits, H] f32; empty where the model gives none
-  std::vector<ops::AttentionRows> rows_;              // per cache group
-  std::vector<ops::AttentionPlanShape> plan_shapes_;  // per cache group; empty without a GPU
+  Buffer results_;   // tokens, then top ids and top log-probabilities of [max_logits] rows
+  Buffer hidden_;    // [max_logits, H] f32; empty where the model gives none
+  Buffer features_;  // [max_tokens, F] f32, for the drafter
+  std::vector<ops::AttentionRows> rows_;              // per cache group of the model
+  std::vector<ops::AttentionPlanShape> plan_shapes_;  // the same; empty without a GPU
   std::vector<Buffer> plan_scratch_;                  // per cache group
   std::vector<ops::AttentionPlan> plans_;             // per cache group, of the current step
   const bool splits_by_position_;                     // the attention of some group

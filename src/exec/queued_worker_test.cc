@@ -13,6 +13,8 @@ namespace {
 
 constexpr int32_t kVocab = 40;
 constexpr int32_t kHidden = 3;
+constexpr int32_t kFeatures = 2;
+constexpr int32_t kGuesses = 2;
 constexpr StepLimits kLimits = {.max_rows = 5,
                                 .max_tokens = 24,
                                 .max_logits = 24,
@@ -39,6 +41,7 @@ class RememberingModel final : public models::Model {
   int64_t workspace_bytes(int64_t, int64_t) const override { return 1024; }
   int64_t weight_bytes() const override { return 0; }
   bool gives_hidden() const override { return true; }
+  int64_t feature_width() const override { return kFeatures; }
 
   void Forward(const models::ForwardBatch& batch, const models::ForwardContext& context) override {
     std::vector<uint64_t> digests;  // of every token's context
@@ -54,6 +57,10 @@ class RememberingModel final : public models::Model {
           }
         }
         digests.push_back(digest);
+        if (batch.features == nullptr) continue;
+        for (int32_t n = 0; n < kFeatures; ++n) {
+          batch.features[t * kFeatures + n] = static_cast<float>((digest >> (8 * n)) % 256);
+        }
       }
     }
     for (int32_t i = 0; i < batch.num_logits; ++i) {
@@ -78,11 +85,71 @@ class RememberingModel final : public models::Model {
   CacheLayout layout_;
 };
 
+// Keeps of every committed token what a drafter is given of it, and derives its logits from all
+// that it finds again.
+class RememberingDrafter final : public models::DraftModel {
+ public:
+  RememberingDrafter() { groups_ = {{.name = "draft", .page_bytes = page_bytes(0)}}; }
+
+  const std::vector<CacheGroup>& cache_groups() const override { return groups_; }
+  int64_t page_bytes(int) const override { return kLimits.page_tokens * sizeof(uint64_t); }
+  int32_t max_drafts() const override { return kGuesses; }
+  bool has_confidence() const override { return true; }
+  int64_t workspace_bytes(int64_t, int64_t) const override { return 1024; }
+  int64_t weight_bytes() const override { return 0; }
+
+  void Advance(const models::DraftBatch& batch, const models::ForwardContext& context) override {
+    digests_.clear();
+    const ops::AttentionRows& rows = batch.rows[0];
+    int32_t next_proposal = 0;
+    for (int32_t r = 0; r < rows.num_rows; ++r) {
+      for (int32_t t = rows.q_begin[r]; t < rows.q_begin[r + 1]; ++t) {
+        uint64_t entry = static_cast<uint64_t>(batch.token_ids[t] * kVocab + batch.next_ids[t]);
+        for (int32_t n = 0; n < kFeatures; ++n) {
+          entry = entry * 257 +
+                  static_cast<uint64_t>(batch.features[batch.feature_rows[t] * kFeatures + n]);
+        }
+        *Cell(rows, context, r, batch.positions[t]) = entry;
+      }
+      EXPECT_EQ(batch.positions[rows.q_begin[r + 1] - 1] + 1, rows.kv_len[r]);
+      if (next_proposal == batch.num_proposals || batch.proposal_rows[next_proposal] != r) continue;
+      ++next_proposal;
+      uint64_t digest = 0;
+      for (int32_t p = 0; p < rows.kv_len[r]; ++p)
+        digest = digest * 31 + *Cell(rows, context, r, p);
+      digests_.push_back(digest);
+    }
+    EXPECT_EQ(next_proposal, batch.num_proposals);
+  }
+  void Next(int32_t i, const int32_t* tokens, float* logits, float* confidences,
+            const models::ForwardContext&) override {
+    for (size_t n = 0; n < digests_.size(); ++n) {
+      digests_[n] = digests_[n] * 31 + static_cast<uint64_t>(tokens[n] + i);
+      Rng rng(digests_[n]);
+      for (size_t v = 0; v < kVocab; ++v) logits[n * kVocab + v] = 3 * rng.NextNormal();
+      confidences[n] = static_cast<float>(digests_[n] % 97);
+    }
+  }
+
+ private:
+  static uint64_t* Cell(const ops::AttentionRows& rows, const models::ForwardContext& context,
+                        int32_t row, int32_t position) {
+    const int32_t page = rows.PagesOf(row)[position / kLimits.page_tokens];
+    EXPECT_GT(page, 0);
+    return reinterpret_cast<uint64_t*>(context.pools[0]) + page * kLimits.page_tokens +
+           position % kLimits.page_tokens;
+  }
+
+  std::vector<CacheGroup> groups_;
+  std::vector<uint64_t> digests_;  // [N]
+};
+
 // Plans of slots that start, are fed their prompts in chunks, and decode with late tokens or verify
 // drafts.
 class RandomPlans {
  public:
-  explicit RandomPlans(uint64_t seed) : rng_(seed), slots_(kLimits.max_rows) {}
+  // With a drafter its group follows the model's, and rows ask for guesses.
+  RandomPlans(uint64_t seed, bool drafts) : drafts_(drafts), rng_(seed), slots_(kLimits.max_rows) {}
 
   StepPlan Next() {
     StepPlan plan;
@@ -109,7 +176,7 @@ class RandomPlans {
     Slot& slot = slots_[static_cast<size_t>(s)];
     constexpr int32_t kLongest = kLimits.max_slot_pages * kLimits.page_tokens;
     slot = {.prompt = 1 + static_cast<int32_t>(rng_.Below(12)), .scores = rng_.Below(3) == 0};
-    slot.end = slot.prompt + static_cast<int32_t>(rng_.Below(kLongest - 12));
+    slot.end = slot.prompt + static_cast<int32_t>(rng_.Below(kLongest - 12 - kGuesses));
     SlotStart start{.slot = {s}, .prompt_length = slot.prompt};
     start.sampling.temperature = rng_.Below(2) == 0 ? 0.0f : 0.9f;
     start.sampling.top_k = static_cast<int32_t>(rng_.Below(6));
@@ -127,7 +194,7 @@ class RandomPlans {
     }
     if (rng_.Below(2) == 0) start.outputs = {5, 5, 6};
     plan.starts.push_back(start);
-    for (int32_t g = 0; g < kLimits.num_groups; ++g) {
+    for (int32_t g = 0; g < kLimits.num_groups + (drafts_ ? 1 : 0); ++g) {
       for (int32_t i = 0; i < kLimits.max_slot_pages; ++i) {
         const int32_t page = 1 + s * kLimits.max_slot_pages + (i + g) % kLimits.max_slot_pages;
         plan.page_updates.push_back({{s}, g, i, {page}});
@@ -162,6 +229,7 @@ class RandomPlans {
       for (int32_t p = row.begin; p < row.end + 1; ++p) {
         plan.tokens.push_back(static_cast<TokenId>(rng_.Below(kVocab)));
       }
+      row.next_token = plan.tokens.back();
     } else {
       row.end = slot.length + 1;
       row.first_token = kLateToken;
@@ -173,6 +241,7 @@ class RandomPlans {
     }
     slot.length = row.end - row.num_drafts + std::max(0, row.forced_accepts);
     slot.verified = row.num_drafts > 0;
+    row.proposes = drafts_ && row.samples && !slot.has_penalties && rng_.Below(3) > 0;
     if (row.samples && rng_.Below(3) == 0) {
       row.mask = plan.num_masks;
       plan.num_masks += row.num_drafts + 1;
@@ -193,6 +262,7 @@ class RandomPlans {
     }
   }
 
+  bool drafts_;
   Rng rng_;
   std::vector<Slot> slots_;
   uint64_t step_ = 0;
@@ -226,36 +296,48 @@ void ExpectEqual(const StepResult& a, const StepResult& b) {
     EXPECT_EQ(a.rows[r].tokens, b.rows[r].tokens);
     EXPECT_EQ(a.rows[r].bad_logits, b.rows[r].bad_logits);
     EXPECT_EQ(a.rows[r].hidden, b.rows[r].hidden);
+    EXPECT_EQ(a.rows[r].drafts, b.rows[r].drafts);
+    EXPECT_EQ(a.rows[r].draft_confidences, b.rows[r].draft_confidences);
     ExpectEqual(a.rows[r].logprobs, b.rows[r].logprobs);
     ExpectEqual(a.rows[r].prompt_logprobs, b.rows[r].prompt_logprobs);
   }
 }
 
-class QueuedWorkerTest : public ::testing::TestWithParam<int> {};
+class QueuedWorkerTest : public ::testing::TestWithParam<std::tuple<int, bool>> {};
 
 // The same plans through the worker that computes at once and, two steps in flight, the queued one;
-// padded to graph sizes or not.
+// padded to graph sizes or not, with a drafter or without.
 TEST_P(QueuedWorkerTest, BringsTheResultsOfTheWorkerThatComputesAtOnce) {
   const auto device = MakeCpuDevice(0);
   auto groups = comm::MakeLocalGroup(1).value();
-  const std::vector<int32_t> pool_pages(static_cast<size_t>(kLimits.num_groups), kPoolPages);
+  const auto [graph_rows, drafts] = GetParam();
+  StepLimits limits = kLimits;
+  limits.num_groups += drafts ? 1 : 0;
+  const std::vector<int32_t> pool_pages(static_cast<size_t>(limits.num_groups), kPoolPages);
+  int64_t num_guesses = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
     RememberingModel plain_model, queued_model;
+    RememberingDrafter plain_drafter, queued_drafter;
     std::vector<float> logits(static_cast<size_t>(kLimits.max_logits * kVocab));
-    std::vector<int32_t> last_tokens(static_cast<size_t>(kLimits.max_rows), 0);
-    auto plain = RankWorker::Create(*device, plain_model, *groups[0], kLimits, pool_pages,
-                                    {.logits = logits.data(), .last_tokens = last_tokens.data()})
-                     .value();
-    auto queued =
-        QueuedWorker::Create(*device, queued_model, *groups[0],
-                             {.limits = kLimits, .max_graph_rows = GetParam()}, pool_pages)
+    std::vector<int32_t> last_tokens(static_cast<size_t>(kLimits.max_rows), 0),
+        guesses = last_tokens;
+    auto plain =
+        RankWorker::Create(
+            *device, plain_model, *groups[0], limits, pool_pages,
+            {.logits = logits.data(), .last_tokens = last_tokens.data(), .guesses = guesses.data()},
+            {}, drafts ? &plain_drafter : nullptr)
             .value();
+    auto queued = QueuedWorker::Create(*device, queued_model, *groups[0],
+                                       {.limits = limits, .max_graph_rows = graph_rows}, pool_pages,
+                                       drafts ? &queued_drafter : nullptr)
+                      .value();
     queued->ShareWith(*queued);
     ASSERT_TRUE(queued->WarmUp().ok());
-    RandomPlans plans(seed);
+    RandomPlans plans(seed, drafts);
     std::deque<std::pair<StepResult, StepResult>> flying;
     const auto finish = [&] {
       queued->Finish(flying.front().second);
+      for (const RowResult& row : flying.front().second.rows) num_guesses += std::ssize(row.drafts);
       ExpectEqual(flying.front().first, flying.front().second);
       flying.pop_front();
     };
@@ -269,9 +351,11 @@ TEST_P(QueuedWorkerTest, BringsTheResultsOfTheWorkerThatComputesAtOnce) {
     while (!flying.empty()) finish();
     ASSERT_FALSE(HasFailure()) << "seed " << seed;
   }
+  EXPECT_EQ(num_guesses > 0, drafts);
 }
 
-INSTANTIATE_TEST_SUITE_P(GraphRows, QueuedWorkerTest, ::testing::Values(0, 3, 5));
+INSTANTIATE_TEST_SUITE_P(GraphRowsAndDrafts, QueuedWorkerTest,
+                         ::testing::Combine(::testing::Values(0, 3, 5), ::testing::Bool()));
 
 }  // namespace
 }  // namespace hayate::exec

@@ -6,17 +6,22 @@
 #include "spec/verify.h"
 
 namespace hayate::exec {
+namespace {
+
+// Of a slot's bias and banned ids.
+constexpr size_t kListBytes = SamplingParams::kMaxLogitBias * (sizeof(int32_t) + sizeof(float)) +
+                              SamplingParams::kMaxStopTokenIds * sizeof(int32_t);
+constexpr size_t kPadding = 8 * 256;
+
+}  // namespace
 
 SamplerStage::SamplerStage(int32_t max_slots, int32_t vocab_size)
     : vocab_size_(vocab_size), slots_(static_cast<size_t>(max_slots)) {}
 
 size_t SamplerStage::MaxBytes(int32_t max_slots, int32_t max_logits, int64_t max_outputs) {
   const auto slots = static_cast<size_t>(max_slots);
-  constexpr size_t kPerSlot = SamplingParams::kMaxLogitBias * (sizeof(int32_t) + sizeof(float)) +
-                              SamplingParams::kMaxStopTokenIds * sizeof(int32_t) +
-                              sizeof(ops::CountsStart);
-  constexpr size_t kPadding = 8 * 256;
-  return slots * kPerSlot + static_cast<size_t>(MaxRows(max_logits)) * sizeof(ops::SamplerRow) +
+  return slots * (kListBytes + sizeof(ops::CountsStart)) +
+         static_cast<size_t>(MaxRows(max_logits)) * sizeof(ops::SamplerRow) +
          static_cast<size_t>(max_outputs) * sizeof(int32_t) + kPadding;
 }
 
@@ -35,10 +40,7 @@ bool SamplerStage::WantsHidden(const StepPlan& plan) const {
 
 void SamplerStage::Write(const StepPlan& plan, StepStage& stage, ops::SampleRowsArgs& args,
                          ops::StartCountsArgs& starts, SampledStep& step) {
-  rows_.clear();
-  bias_ids_.clear();
-  bias_values_.clear();
-  banned_.clear();
+  ClearLists();
   step.rows.clear();
   step.drafts.clear();
   step.has_top = false;
@@ -46,12 +48,53 @@ void SamplerStage::Write(const StepPlan& plan, StepStage& stage, ops::SampleRows
   AddAsked(plan, step);
   args.kernel = ops::SamplerKernelFor(rows_);
   args.num_rows = static_cast<int32_t>(rows_.size());
+  PutLists(stage, args);
+  WriteStarts(plan, stage, starts);
+}
+
+void SamplerStage::ClearLists() {
+  rows_.clear();
+  bias_ids_.clear();
+  bias_values_.clear();
+  banned_.clear();
+}
+
+size_t SamplerStage::MaxGuessBytes(int32_t max_slots, int32_t max_guesses) {
+  const auto slots = static_cast<size_t>(max_slots);
+  return slots * (kListBytes + static_cast<size_t>(max_guesses) * sizeof(ops::SamplerRow)) +
+         kPadding;
+}
+
+void SamplerStage::WriteGuesses(std::span<const SlotId> slots,
+                                std::span<const int32_t> first_positions, int32_t num_guesses,
+                                StepStage& stage, ops::SampleRowsArgs& args) {
+  ClearLists();
+  rows_.resize(slots.size() * static_cast<size_t>(num_guesses));
+  for (size_t n = 0; n < slots.size(); ++n) {
+    const Slot& slot = slots_[static_cast<size_t>(slots[n].value)];
+    ops::SamplerRow draw = StartDraw(slot);
+    draw.logits_row = draw.slot = static_cast<int32_t>(n);
+    draw.banned_begin = static_cast<int32_t>(banned_.size());
+    AddBanned(slot, first_positions[n]);
+    for (int32_t i = 0; i < num_guesses; ++i) {
+      const int32_t position = first_positions[n] + i;
+      const bool banned = position - slot.prompt_length < slot.sampling.min_new_tokens;
+      draw.position = static_cast<uint64_t>(position);
+      draw.banned_end = banned ? static_cast<int32_t>(banned_.size()) : draw.banned_begin;
+      rows_[static_cast<size_t>(i) * slots.size() + n] = draw;
+    }
+  }
+  args.kernel = ops::SamplerKernelFor(rows_);
+  args.num_rows = static_cast<int32_t>(slots.size());
+  PutLists(stage, args);
+}
+
+void SamplerStage::PutLists(StepStage& stage, ops::SampleRowsArgs& args) const {
   args.vocab_size = vocab_size_;
   args.rows = stage.Put<ops::SamplerRow>(rows_).device;
   args.bias_ids = stage.Put<int32_t>(bias_ids_).device;
   args.bias_values = stage.Put<float>(bias_values_).device;
   args.banned_ids = stage.Put<int32_t>(banned_).device;
-  WriteStarts(plan, stage, starts);
 }
 
 void SamplerStage::AddRow(const StepPlan& plan, const StepRow& row, SampledStep& step) {
@@ -99,31 +142,17 @@ void SamplerStage::AddDraws(const Slot& slot, const StepRow& row) {
   const SamplingParams& params = slot.sampling;
   // Counts follow every draw, those of refused drafts too.
   DCHECK(row.num_drafts == 0 || !params.has_penalties());
-  ops::SamplerRow draw = {
-      .seed = params.seed,
-      // The row behind one with drafts brings its tokens along: nobody reads the last one.
-      .slot = row.num_drafts > 0 ? -1 : row.slot.value,
-      .num_logprobs = slot.logprobs.enabled ? slot.logprobs.num_top : -1,
-      .temperature = params.greedy() ? 0.0f : params.temperature,
-      .top_k = params.top_k,
-      .top_p = params.top_p,
-      .min_p = params.min_p,
-      .frequency_penalty = params.frequency_penalty,
-      .presence_penalty = params.presence_penalty,
-      .repetition_penalty = params.repetition_penalty,
-      .counts_row = params.has_penalties() ? row.slot.value : -1,
-  };
-  draw.bias_begin = static_cast<int32_t>(bias_ids_.size());
-  for (const auto& [id, value] : params.logit_bias) {
-    bias_ids_.push_back(id);
-    bias_values_.push_back(value);
-  }
-  draw.bias_end = static_cast<int32_t>(bias_ids_.size());
+  ops::SamplerRow draw = StartDraw(slot);
+  // The row behind one with drafts brings its tokens along: nobody reads the last one.
+  draw.slot = row.num_drafts > 0 ? -1 : row.slot.value;
+  draw.num_logprobs = slot.logprobs.enabled ? slot.logprobs.num_top : -1;
+  draw.frequency_penalty = params.frequency_penalty;
+  draw.presence_penalty = params.presence_penalty;
+  draw.repetition_penalty = params.repetition_penalty;
+  draw.counts_row = params.has_penalties() ? row.slot.value : -1;
   const int32_t first = row.end - row.num_drafts;
   draw.banned_begin = static_cast<int32_t>(banned_.size());
-  if (first - slot.prompt_length < params.min_new_tokens) {
-    banned_.insert(banned_.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
-  }
+  AddBanned(slot, first);
   for (int32_t position = first; position <= row.end; ++position) {
     const bool banned = position - slot.prompt_length < params.min_new_tokens;
     draw.position = static_cast<uint64_t>(position);
@@ -132,6 +161,28 @@ void SamplerStage::AddDraws(const Slot& slot, const StepRow& row) {
     draw.banned_end = banned ? static_cast<int32_t>(banned_.size()) : draw.banned_begin;
     rows_.push_back(draw);
   }
+}
+
+ops::SamplerRow SamplerStage::StartDraw(const Slot& slot) {
+  const SamplingParams& params = slot.sampling;
+  ops::SamplerRow draw = {.seed = params.seed,
+                          .temperature = params.greedy() ? 0.0f : params.temperature,
+                          .top_k = params.top_k,
+                          .top_p = params.top_p,
+                          .min_p = params.min_p};
+  draw.bias_begin = static_cast<int32_t>(bias_ids_.size());
+  for (const auto& [id, value] : params.logit_bias) {
+    bias_ids_.push_back(id);
+    bias_values_.push_back(value);
+  }
+  draw.bias_end = static_cast<int32_t>(bias_ids_.size());
+  return draw;
+}
+
+void SamplerStage::AddBanned(const Slot& slot, int32_t position) {
+  const SamplingParams& params = slot.sampling;
+  if (position - slot.prompt_length >= params.min_new_tokens) return;
+  banned_.insert(banned_.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
 }
 
 void SamplerStage::WriteStarts(const StepPlan& plan, StepStage& stage,

@@ -5,6 +5,7 @@
 // rank's thread, but for ReadResults.
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/step_plan.h"
@@ -51,6 +52,13 @@ class SamplerStage {
   void Apply(const StepPlan& plan);
   // Whether any row's slot asks for hidden states.
   bool WantsHidden(const StepPlan& plan) const;
+  // Rows that draw `num_guesses` guesses each as the slot's own tokens would be drawn, from
+  // position first_positions[n] on: args.rows is [num_guesses, N], row n draws from row n of the
+  // logits and leaves its token in last_tokens[n]. Penalties are left out, and nothing is counted.
+  void WriteGuesses(std::span<const SlotId> slots, std::span<const int32_t> first_positions,
+                    int32_t num_guesses, StepStage& stage, ops::SampleRowsArgs& args);
+  // The most bytes that WriteGuesses takes.
+  static size_t MaxGuessBytes(int32_t max_slots, int32_t max_guesses);
   // Fills all of `args` and `starts` but logits, state and results; describes the step in `step`.
   void Write(const StepPlan& plan, StepStage& stage, ops::SampleRowsArgs& args,
              ops::StartCountsArgs& starts, SampledStep& step);
@@ -63,6 +71,12 @@ class SamplerStage {
   };
   void AddRow(const StepPlan& plan, const StepRow& row, SampledStep& step);
   void AddDraws(const Slot& slot, const StepRow& row);
+  // A draw with the slot's parameters, penalties apart, and its bias list.
+  ops::SamplerRow StartDraw(const Slot& slot);
+  // Appends what must not be drawn at `position`, if anything.
+  void AddBanned(const Slot& slot, int32_t position);
+  void ClearLists();
+  void PutLists(StepStage& stage, ops::SampleRowsArgs& args) const;
   void AddAsked(const StepPlan& plan, SampledStep& step);
   void WriteStarts(const StepPlan& plan, StepStage& stage, ops::StartCountsArgs& starts);
 
