@@ -86,14 +86,14 @@ Result<std::shared_ptr<TlsIdentity>> TlsIdentity::Load(TlsContext::ServerOptions
 }
 
 int64_t TlsIdentity::Stamp() const {
-  int64_t stamp = 0;
+  uint64_t stamp = 0;
   for (const std::string& path : {options_.cert_file, options_.key_file, options_.client_ca_file}) {
     struct stat file {};
     if (path.empty() || stat(path.c_str(), &file) != 0) continue;
-    stamp = stamp * 31 + file.st_mtim.tv_sec * 1'000'000'007 + file.st_mtim.tv_nsec +
-            static_cast<int64_t>(file.st_ino) * 17;
+    stamp = stamp * 31 + static_cast<uint64_t>(file.st_mtim.tv_sec) * 1'000'000'007 +
+            static_cast<uint64_t>(file.st_mtim.tv_nsec) + file.st_ino * 17;
   }
-  return stamp;
+  return static_cast<int64_t>(stamp);
 }
 
 Status TlsIdentity::Reload() {

@@ -157,6 +157,7 @@ void RunExperts(Stream stream, Workspace& workspace, const ExpertsArgs& args) {
   }
   DCHECK(args.config->place == RoutingWeightPlace::kAfterDown ||
          args.experts->down_bias.size() == 0);
+  if (args.out.num_bytes() == 0) return;
   const size_t mark = workspace.mark();
   std::memset(args.out.data, 0, static_cast<size_t>(args.out.num_bytes()));
   const Groups groups = GroupByExpert(workspace, args);

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -88,6 +89,13 @@ class PlainTileUnit {
   uint8_t tiles_[kNumTiles][kMaxTileRows][kMaxTileRowBytes] = {};
 };
 
+std::vector<uint32_t> BitsOf(const std::vector<float>& values) {
+  std::vector<uint32_t> bits;
+  bits.reserve(values.size());
+  for (const float value : values) bits.push_back(std::bit_cast<uint32_t>(value));
+  return bits;
+}
+
 constexpr DType kBlockDTypes[] = {DType::kQ4_0, DType::kQ4_1,   DType::kQ5_0,  DType::kQ5_1,
                                   DType::kQ8_0, DType::kIQ4_NL, DType::kMXFP4, DType::kQ2_K,
                                   DType::kQ3_K, DType::kQ4_K,   DType::kQ5_K,  DType::kQ6_K};
@@ -153,8 +161,7 @@ TEST_F(AmxTiles, GiveTheBitsOfTheAvx512Kernels) {
           for (const float* added : std::initializer_list<const float*>{nullptr, bias.data()}) {
             const Product tiles = Run(dtype, n, k, t, added, true);
             const Product vectors = Run(dtype, n, k, t, added, false);
-            ASSERT_EQ(0, std::memcmp(tiles.out.data(), vectors.out.data(),
-                                     tiles.out.size() * sizeof(float)))
+            ASSERT_EQ(BitsOf(tiles.out), BitsOf(vectors.out))
                 << Info(dtype).name << " n " << n << " k " << k << " t " << t;
           }
         }
