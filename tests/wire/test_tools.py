@@ -27,7 +27,8 @@ TOOLS = [
     {"type": "function", "function": {"name": name, "parameters": schema}} for name, schema in SCHEMAS.items()
 ]
 DIALECTS = [
-    "hermes", "llama3", "mistral", "deepseekv3", "deepseekv31", "deepseekv32", "deepseekv4", "qwen3_coder", "none",
+    "hermes", "llama3", "mistral", "deepseekv3", "deepseekv31", "deepseekv32", "deepseekv4", "deepseekv41",
+    "qwen3_coder", "none",
 ]  # fmt: skip
 
 

@@ -175,6 +175,14 @@ TEST(ToolCalls, OfEveryDialectAreFound) {
             tag + ">",
         spaced);
   }
+  expect(
+      "deepseekv41",
+      "I'll look.\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"get_weather\">\n<｜DSML｜ parameter "
+      "name=\"city\" string=\"true\">Oslo</｜DSML｜ parameter>\n</｜DSML｜ invoke>\n<｜DSML｜ "
+      "invoke "
+      "name=\"add\">\n<｜DSML｜ parameter name=\"a\" string=\"false\">2</｜DSML｜ parameter>\n"
+      "</｜DSML｜ invoke>\n</｜DSML｜ calls>",
+      spaced);
   expect("pythonic", "[get_weather(city='Oslo'), add(a=2)]", {"", "", spaced.calls});
   expect("json", R"([{"name": "add", "parameters": {"a":2}}])", {"", "", {{"add", "{\"a\":2}"}}});
   expect("llama3", R"({"name": "add", "parameters": {"a":2}})", {"", "", {{"add", "{\"a\":2}"}}});

@@ -63,12 +63,26 @@ constexpr ToolDialect Dsml(std::string_view name, std::string_view open, std::st
           .template_mark = open};
 }
 
+// V4.1 spells its tags with a blank behind the marker.
+constexpr ToolDialect DsmlWithBlanks() {
+  ToolDialect dialect = Dsml("deepseekv41", "<｜DSML｜ calls>", "</｜DSML｜ calls>",
+                             "\n\n<｜DSML｜ calls>\n", "</｜DSML｜ calls>");
+  dialect.call_begin = dialect.call_open = "<｜DSML｜ invoke name=\"";
+  dialect.call_end = "</｜DSML｜ invoke>";
+  dialect.call_close = "</｜DSML｜ invoke>\n";
+  dialect.parameters.begin = "<｜DSML｜ parameter name=\"";
+  dialect.parameters.end = "</｜DSML｜ parameter>";
+  dialect.schema_style = "deepseek_v4_1_xml";
+  return dialect;
+}
+
 // The first whose mark is in a template wins: the more particular ones come first.
 constexpr std::array kTools = {
     Dsml("deepseekv4", "<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>",
          "\n\n<｜DSML｜tool_calls>\n", "</｜DSML｜tool_calls>"),
     Dsml("deepseekv32", "<｜DSML｜function_calls>", "</｜DSML｜function_calls>",
          "\n\n<｜DSML｜function_calls>\n", "</｜DSML｜function_calls>"),
+    DsmlWithBlanks(),
     ToolDialect{.name = "deepseekv3",
                 .syntax = CallSyntax::kNamed,
                 .openers = {"<｜tool▁calls▁begin｜>"},

@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "text/chat_template.h"
+#include "text/dialect/answer_parser.h"
 #include "text/template/json.h"
 
 namespace hayate::text {
@@ -20,15 +22,24 @@ Value Get(const Value& dict, std::string_view key) {
   return found == nullptr ? Value::None() : *found;
 }
 
-class BuiltInTemplateTest : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
+constexpr std::string_view kEnd = "<｜end▁of▁sentence｜>";
+
+class BuiltInTemplateTest : public ::testing::TestWithParam<std::pair<const char*, const char*>> {
+ protected:
+  ChatTemplate Chat() const {
+    return ChatTemplate::Create(
+               BuiltInTemplate(GetParam().first),
+               {.bos_token = "<｜begin▁of▁sentence｜>", .eos_token = std::string(kEnd)})
+        .value();
+  }
+  std::ifstream Lines() const {
+    return std::ifstream(std::string("tests/golden/encodings/") + GetParam().second);
+  }
+};
 
 TEST_P(BuiltInTemplateTest, RendersTheVendorsPromptsByteForByte) {
-  const auto [architecture, file] = GetParam();
-  const ChatTemplate chat =
-      ChatTemplate::Create(BuiltInTemplate(architecture), {.bos_token = "<｜begin▁of▁sentence｜>",
-                                                           .eos_token = "<｜end▁of▁sentence｜>"})
-          .value();
-  std::ifstream lines(std::string("tests/golden/encodings/") + file);
+  const ChatTemplate chat = Chat();
+  std::ifstream lines = Lines();
   int num_cases = 0;
   for (std::string line; std::getline(lines, line); ++num_cases) {
     const Value item = jinja::ParseJson(line).value();
@@ -39,6 +50,102 @@ TEST_P(BuiltInTemplateTest, RendersTheVendorsPromptsByteForByte) {
     ASSERT_EQ(prompt.value(), Get(item, "prompt").string()) << "line " << num_cases + 1;
   }
   EXPECT_EQ(num_cases, 80);
+}
+
+std::string Text(const nlohmann::json& message, const char* field) {
+  const auto found = message.find(field);
+  return found == message.end() || !found->is_string() ? "" : found->get<std::string>();
+}
+
+// What the parser makes of an answer's text, as the message that it came from.
+nlohmann::json Parsed(const AnswerFormat& format, const std::vector<std::string>& pieces) {
+  const auto parser = MakeAnswerParser(format);
+  std::vector<AnswerEvent> events;
+  for (const std::string& piece : pieces) parser->Feed(piece, events);
+  parser->Finish(events);
+  std::string reasoning, content;
+  std::vector<std::pair<std::string, std::string>> calls;
+  for (const AnswerEvent& event : events) {
+    switch (event.part) {
+      case AnswerPart::kReasoning:
+        reasoning += event.text;
+        break;
+      case AnswerPart::kContent:
+        content += event.text;
+        break;
+      case AnswerPart::kCallName:
+        calls.emplace_back(event.text, "");
+        break;
+      case AnswerPart::kCallArguments:
+        calls.back().second += event.text;
+        break;
+    }
+  }
+  nlohmann::json message = {{"reasoning", reasoning}, {"content", content}};
+  for (const auto& [name, arguments] : calls) {
+    message["calls"].push_back({name, nlohmann::json::parse(arguments)});
+  }
+  return message;
+}
+
+// What the vendor's renderer writes for an assistant's message is what a model that was trained on
+// it writes: the parser gives back the message.
+TEST_P(BuiltInTemplateTest, WhatIsRenderedAsAnAnswerIsParsedToTheMessage) {
+  const ChatTemplate chat = Chat();
+  const std::string_view source = BuiltInTemplate(GetParam().first);
+  std::ifstream lines = Lines();
+  int num_answers = 0, num_calls = 0, num_thoughts = 0;
+  for (std::string line; std::getline(lines, line);) {
+    // The API takes no tool of such a name.
+    for (size_t at = 0; (at = line.find(R"(f\"x)", at)) != std::string::npos;) {
+      line.replace(at, 4, "f_x");
+    }
+    const auto item = nlohmann::json::parse(line);
+    const auto render = [&](size_t count, ChatEnding ending) {
+      nlohmann::json messages = item["messages"];
+      messages.erase(messages.begin() + static_cast<ptrdiff_t>(count), messages.end());
+      const Value all = jinja::ParseJson(line).value();
+      return chat
+          .Render({.messages = jinja::ParseJson(messages.dump()).value(),
+                   .tools = Get(all, "tools"),
+                   .ending = ending,
+                   .kwargs = Get(all, "kwargs")})
+          .value();
+    };
+    for (size_t k = 0; k < item["messages"].size(); ++k) {
+      const nlohmann::json& message = item["messages"][k];
+      if (message["role"] != "assistant") continue;
+      const std::string prompt = render(k, ChatEnding::kGenerationPrompt);
+      std::string answer = render(k + 1, ChatEnding::kClosed);
+      if (!answer.starts_with(prompt) || !answer.ends_with(kEnd)) continue;
+      answer = answer.substr(prompt.size(), answer.size() - prompt.size() - kEnd.size());
+      AnswerFormat format{.reasoning = DetectReasoningDialect(source),
+                          .tools = DetectToolDialect(source)};
+      ASSERT_TRUE(format.reasoning != nullptr && format.tools != nullptr);
+      const ThinkingPlace place = PlaceOfThinking(*format.reasoning, prompt);
+      format.starts_inside = place == ThinkingPlace::kInside;
+      if (place == ThinkingPlace::kNone) format.reasoning = nullptr;
+      nlohmann::json expected = {
+          {"reasoning", format.starts_inside ? Text(message, "reasoning_content") : ""},
+          {"content", Text(message, "content")}};
+      if (message.contains("tool_calls")) {
+        for (const auto& call : message["tool_calls"]) {
+          format.signatures.push_back({call["function"]["name"], {}});
+          expected["calls"].push_back({call["function"]["name"], call["function"]["arguments"]});
+          ++num_calls;
+        }
+      }
+      std::vector<std::string> bytes;
+      for (const char c : answer) bytes.emplace_back(1, c);
+      ASSERT_EQ(Parsed(format, {answer}), expected) << line;
+      ASSERT_EQ(Parsed(format, bytes), expected) << line;
+      ++num_answers;
+      num_thoughts += !expected["reasoning"].get<std::string>().empty();
+    }
+  }
+  EXPECT_GT(num_answers, 25);
+  EXPECT_GT(num_calls, 15);
+  EXPECT_GE(num_thoughts, 5);
 }
 
 INSTANTIATE_TEST_SUITE_P(
