@@ -190,6 +190,8 @@ Result<std::unique_ptr<EngineStack>> EngineStack::Create(Options options) {
 
   stack->metrics_ =
       std::make_unique<engine::EngineMetrics>(stack->registry_, options.metrics_model_name);
+  stack->pool_metrics_ = std::make_unique<engine::PoolMetrics>(
+      stack->registry_, options.metrics_model_name, *stack->cache_);
   if (options.tells_cache) stack->journal_ = std::make_unique<engine::CacheJournal>();
   stack->inbox_ =
       std::make_unique<engine::Inbox>(static_cast<size_t>(options.model.max_queued_requests) +
@@ -210,6 +212,7 @@ Result<std::unique_ptr<EngineStack>> EngineStack::Create(Options options) {
                             .step_log = &stack->step_log_,
                             .drafting = stack->drafting_.get(),
                             .journal = stack->journal_.get(),
+                            .pools = stack->pool_metrics_.get(),
                             .max_queued = options.model.max_queued_requests});
   stack->client_ = std::make_unique<engine::Client>(*stack->inbox_, *stack->engine_);
   return stack;

@@ -80,6 +80,7 @@ class EngineStack {
   std::unique_ptr<kv::KvCaches> cache_;
   std::unique_ptr<sched::Scheduler> scheduler_;
   std::unique_ptr<engine::EngineMetrics> metrics_;
+  std::unique_ptr<engine::PoolMetrics> pool_metrics_;
   std::unique_ptr<engine::SpeculationMetrics> speculation_metrics_;
   std::unique_ptr<engine::Drafting> drafting_;     // null: no speculation
   std::unique_ptr<engine::CacheJournal> journal_;  // null: not asked for

@@ -202,6 +202,7 @@ void Engine::PublishGauges() {
   metrics.token_usage.Set(static_cast<double>(used) / pages.usable);
   metrics.evictable_tokens.Set(tokens(pages.evictable));
   metrics.available_tokens.Set(tokens(pages.free + pages.evictable));
+  if (parts_.pools != nullptr) parts_.pools->Publish(*parts_.cache);
   metrics.new_token_ratio.Set(stats.new_token_ratio);
   metrics.retracted_requests.Add(stats.num_retractions - seen_retractions_);
   seen_retractions_ = stats.num_retractions;

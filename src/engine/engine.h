@@ -26,6 +26,7 @@
 #include "engine/load.h"
 #include "engine/metrics.h"
 #include "engine/outbox.h"
+#include "engine/pool_metrics.h"
 #include "obs/step_log.h"
 #include "sched/scheduler.h"
 
@@ -45,6 +46,7 @@ class Engine {
     obs::StepLog* step_log;
     Drafting* drafting = nullptr;     // null: no speculation
     CacheJournal* journal = nullptr;  // null: nobody is told what is cached
+    PoolMetrics* pools = nullptr;     // null: `metrics` shows the first pool alone
     int32_t max_queued = 0;  // waiting requests beyond the free slots; more are refused with
                              // kResourceExhausted
   };

@@ -4,17 +4,15 @@
 
 #include <chrono>
 #include <future>
-#include <map>
 #include <memory>
-#include <set>
 
+#include "engine/testing/random_life.h"
 #include "engine/testing/world.h"
 
 namespace hayate::engine {
 namespace {
 
 using testing::kStopToken;
-using testing::kVocab;
 using testing::MakeRequest;
 using testing::RandomPrompt;
 using testing::Solo;
@@ -63,6 +61,29 @@ TEST(Engine, ServesARepeatedPromptFromTheCache) {
   EXPECT_EQ(world.Last(first).cached_tokens, 0);
   EXPECT_EQ(world.Last(second).cached_tokens, 40);
   EXPECT_EQ(world.Tokens(first), world.Tokens(second));
+  world.ExpectAtRest();
+}
+
+TEST(Engine, ShowsWhatEveryPoolHolds) {
+  World world({.page_tokens = 4, .total_tokens = 400, .window = 8});
+  Rng rng(3);
+  world.Submit(MakeRequest(RandomPrompt(rng, 41), 5));
+  const auto shown = [&](const std::string& what, const std::string& pool) {
+    const std::string line =
+        "hayate:kv_pool_" + what + "{model_name=\"sim\",pool=\"" + pool + "\"} ";
+    const std::string text = world.registry_.RenderText();
+    const size_t at = text.find(line);
+    return at == std::string::npos ? -1.0 : std::stod(text.substr(at + line.size()));
+  };
+  ASSERT_TRUE(world.engine_->Turn());
+  EXPECT_EQ(shown("pages", "full"), 100);
+  EXPECT_GE(shown("used_pages", "full"), 10);
+  EXPECT_GE(shown("used_pages", "window"), 2);
+  world.Settle();
+  EXPECT_EQ(shown("used_pages", "full"), 0);
+  EXPECT_EQ(shown("used_pages", "window"), 0);
+  EXPECT_EQ(shown("cached_pages", "full"), 11);
+  EXPECT_GE(shown("cached_pages", "window"), 2);
   world.ExpectAtRest();
 }
 
@@ -351,80 +372,12 @@ TEST(Engine, APauseMayAbortWhatRunsAndEndsWithTheProcess) {
   world.ExpectAtRest();
 }
 
-void RunRandomLife(uint64_t seed) {
-  SCOPED_TRACE(::testing::Message() << "seed " << seed);
-  Rng rng(seed);
-  WorldOptions options;
-  options.page_tokens = 1 << rng.Below(4);
-  options.max_context = rng.Between(40, 120);
-  options.total_tokens = options.max_context + options.page_tokens * rng.Between(1, 60);
-  options.window = rng.Below(3) == 0 ? rng.Between(1, 40) : 0;
-  options.reuse = rng.Below(8) == 0 ? kv::PrefixReuse::kOff : kv::PrefixReuse::kOn;
-  options.scheduler.max_running = rng.Between(1, 12);
-  options.scheduler.chunked_prefill_size = rng.Between(1, 64);
-  options.scheduler.max_scored_tokens = rng.Between(1, 8);
-  options.scheduler.policy = static_cast<sched::Policy>(rng.Below(3));
-  if (rng.Below(3) == 0) {
-    options.scheduler.num_dp_ranks = rng.Between(1, std::min(3, options.scheduler.max_running));
-  }
-  World world(options);
-
-  const std::vector<TokenId> shared = RandomPrompt(rng, options.max_context);
-  std::map<RequestId, Request> submitted;
-  std::set<RequestId> cancelled;
-  const int num_events = rng.Between(5, 60);
-  for (int i = 0; i < num_events; ++i) {
-    const uint32_t dice = rng.Below(10);
-    if (dice < 4) {
-      const int32_t length = rng.Between(1, options.max_context - 2);
-      std::vector<TokenId> prompt = RandomPrompt(rng, length);
-      const int32_t common = rng.Between(0, length);
-      std::copy_n(shared.begin(), common, prompt.begin());
-      Request request = MakeRequest(prompt, rng.Between(0, options.max_context - length));
-      request.priority = rng.Between(0, 3) * 10;
-      request.sampling.ignore_eos = rng.Below(2) == 0;
-      if (rng.Below(6) == 0) request.logprobs = {true, 0, rng.Between(0, length - 1)};
-      submitted.emplace(world.Submit(request), request);
-    } else if (dice == 4 && !submitted.empty()) {
-      auto it = submitted.begin();
-      std::advance(it, rng.Below(static_cast<uint32_t>(submitted.size())));
-      world.client_->Cancel(it->first);
-      cancelled.insert(it->first);
-    } else if (dice == 5 && rng.Below(2) == 0) {
-      if (rng.Below(2) == 0) {
-        world.client_->Pause(rng.Below(2) == 0 ? PauseMode::kRetract : PauseMode::kInPlace);
-      } else {
-        world.client_->Continue();
-      }
-    } else {
-      for (uint32_t turns = rng.Below(8); turns > 0; --turns) {
-        world.engine_->Turn();
-        world.Collect();
-        const Status integrity = world.cache_->CheckIntegrity();
-        ASSERT_TRUE(integrity.ok()) << integrity.ToString();
-      }
-    }
-  }
-  world.client_->Continue();
-  world.Settle();
-  world.ExpectAtRest();
-  for (const auto& [id, request] : submitted) {
-    ASSERT_TRUE(world.events_.contains(id));
-    ASSERT_TRUE(world.Last(id).finish);
-    const std::vector<TokenId> got = world.Tokens(id);
-    std::vector<TokenId> expected = Solo(request);
-    if (world.Last(id).finish == FinishReason::kAbort) {
-      ASSERT_TRUE(cancelled.contains(id)) << world.Last(id).status.ToString();
-      ASSERT_LE(got.size(), expected.size());
-      expected.resize(got.size());
-    }
-    ASSERT_EQ(got, expected) << "request " << id;
-  }
-}
-
 TEST(Engine, ThousandsOfRandomSchedulesAnswerAsIfAloneAndLoseNoPage) {
   for (uint64_t seed = 0; seed < 3000; ++seed) {
-    RunRandomLife(seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    Rng rng(seed);
+    World world(testing::RandomWorld(rng));
+    testing::LiveRandomly(world, rng);
     if (::testing::Test::HasFatalFailure()) return;
   }
 }

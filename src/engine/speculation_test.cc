@@ -3,9 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
-#include <set>
-
+#include "engine/testing/random_life.h"
 #include "engine/testing/world.h"
 
 namespace hayate::engine {
@@ -169,82 +167,23 @@ TEST(Speculation, TheNextRequestMayReuseWhatStoodAndNothingElse) {
   }
 }
 
-// One random life with drafts; as the engine's own test, but for the drafts.
-void RunRandomLife(uint64_t seed) {
-  SCOPED_TRACE(::testing::Message() << "seed " << seed);
-  Rng rng(seed);
-  WorldOptions options;
-  options.page_tokens = 1 << rng.Below(4);
-  options.max_context = rng.Between(40, 120);
-  options.total_tokens = options.max_context + options.page_tokens * rng.Between(1, 60);
-  options.window = rng.Below(3) == 0 ? rng.Between(1, 40) : 0;
-  options.reuse = rng.Below(8) == 0 ? kv::PrefixReuse::kOff : kv::PrefixReuse::kOn;
-  sched::SchedulerOptions& scheduler = options.scheduler;
-  scheduler.max_running = rng.Between(1, 12);
-  scheduler.chunked_prefill_size = rng.Between(1, 64);
-  scheduler.max_scored_tokens = rng.Between(1, 8);
-  scheduler.policy = static_cast<sched::Policy>(rng.Below(3));
-  if (rng.Below(3) == 0) {
-    scheduler.num_dp_ranks = rng.Between(1, std::min(3, scheduler.max_running));
-  }
-  scheduler.max_drafts = rng.Between(1, 9);
-  scheduler.max_step_drafts = scheduler.max_drafts * rng.Between(1, 6);
-  options.draft_source = rng.Below(3) == 0 ? DraftSource::kNgram : DraftSource::kModel;
-  if (options.draft_source == DraftSource::kModel) scheduler.draft_lookahead = scheduler.max_drafts;
-  options.draft_quality = rng.NextFloat();
-  World world(options);
-
-  const std::vector<TokenId> shared = RandomPrompt(rng, options.max_context);
-  std::map<RequestId, Request> submitted;
-  std::set<RequestId> cancelled;
-  const int num_events = rng.Between(5, 60);
-  for (int i = 0; i < num_events; ++i) {
-    const uint32_t dice = rng.Below(10);
-    if (dice < 4) {
-      const int32_t length = rng.Between(1, options.max_context - 2);
-      std::vector<TokenId> prompt = RandomPrompt(rng, length);
-      std::copy_n(shared.begin(), rng.Between(0, length), prompt.begin());
-      Request request = MakeRequest(prompt, rng.Between(0, options.max_context - length));
-      request.priority = rng.Between(0, 3) * 10;
-      request.sampling.ignore_eos = rng.Below(2) == 0;
-      if (rng.Below(6) == 0) request.logprobs = {true, 0, rng.Between(0, length - 1)};
-      submitted.emplace(world.Submit(request), request);
-    } else if (dice == 4 && !submitted.empty()) {
-      auto it = submitted.begin();
-      std::advance(it, rng.Below(static_cast<uint32_t>(submitted.size())));
-      if (rng.Below(2) == 0) {
-        world.client_->Cancel(it->first);
-      } else {
-        world.client_->Complete(it->first);
-      }
-      cancelled.insert(it->first);
-    } else {
-      for (uint32_t turns = rng.Below(8); turns > 0; --turns) {
-        world.engine_->Turn();
-        world.Collect();
-        const Status integrity = world.cache_->CheckIntegrity();
-        ASSERT_TRUE(integrity.ok()) << integrity.ToString();
-      }
-    }
-  }
-  world.Settle();
-  world.ExpectAtRest();
-  for (const auto& [id, request] : submitted) {
-    ASSERT_TRUE(world.events_.contains(id));
-    ASSERT_TRUE(world.Last(id).finish);
-    const std::vector<TokenId> got = world.Tokens(id);
-    std::vector<TokenId> expected = Solo(request);
-    if (cancelled.contains(id)) {
-      ASSERT_LE(got.size(), expected.size());
-      expected.resize(got.size());
-    }
-    ASSERT_EQ(got, expected) << "request " << id;
-  }
-}
-
 TEST(Speculation, ThousandsOfRandomSchedulesAnswerAsIfAloneAndLoseNoPage) {
   for (uint64_t seed = 0; seed < 2000; ++seed) {
-    RunRandomLife(seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    Rng rng(seed);
+    WorldOptions options = testing::RandomWorld(rng);
+    sched::SchedulerOptions& scheduler = options.scheduler;
+    scheduler.max_drafts = rng.Between(1, 9);
+    scheduler.max_step_drafts = scheduler.max_drafts * rng.Between(1, 6);
+    if (rng.Below(3) == 0) {
+      options.draft_source = DraftSource::kNgram;
+    } else {
+      options.draft_source = DraftSource::kModel;
+      scheduler.draft_lookahead = scheduler.max_drafts;
+    }
+    options.draft_quality = rng.NextFloat();
+    World world(options);
+    testing::LiveRandomly(world, rng);
     if (::testing::Test::HasFatalFailure()) return;
   }
 }

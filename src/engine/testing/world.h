@@ -62,6 +62,7 @@ class World {
     cache_ =
         kv::KvCaches::Create({layout, num_pages, options.reuse}, options.scheduler.num_dp_ranks)
             .value();
+    pool_metrics_ = std::make_unique<PoolMetrics>(registry_, "sim", *cache_);
     scheduler_ = std::make_unique<sched::Scheduler>(options_.scheduler, *cache_, clock_);
     const int32_t max_drafts = options_.scheduler.max_drafts;
     if (max_drafts > 0) {
@@ -98,6 +99,7 @@ class World {
                                                      .metrics = &metrics_,
                                                      .step_log = &step_log_,
                                                      .drafting = drafting_.get(),
+                                                     .pools = pool_metrics_.get(),
                                                      .max_queued = options.max_queued});
     client_ = std::make_unique<Client>(inbox_, *engine_);
   }
@@ -159,6 +161,7 @@ class World {
   Inbox inbox_{1000};
   Outbox outbox_{options_.outbox_capacity, options_.wake};
   std::unique_ptr<kv::KvCaches> cache_;
+  std::unique_ptr<PoolMetrics> pool_metrics_;
   std::unique_ptr<sched::Scheduler> scheduler_;
   std::unique_ptr<SimulatedExecutor> executor_;
   std::unique_ptr<Engine> engine_;
