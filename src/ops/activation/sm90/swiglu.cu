@@ -7,7 +7,6 @@
 #include "base/align.h"
 #include "base/check.h"
 #include "ops/detail/sm90/launch.cuh"
-#include "ops/detail/sm90/shared_split.cuh"
 #include "ops/quantize/sm90/quantize_row.cuh"
 
 namespace hayate::ops::sm90 {
@@ -73,12 +72,10 @@ void Launch(const Stream& stream, const SwiGluArgs& args) {
   if (args.fp8.wanted() && args.fp8.scaling == Fp8Scaling::kPerToken) {
     const int threads = static_cast<int>(AlignUp(CeilDiv(chunks, kMaxChunks), 32));
     CHECK_LE(threads, kMaxThreads) << columns << " columns";
-    AskForLargestShared(stream, InRegisters<T, kMaxChunks, kMaxThreads>);
     return LaunchDependent(stream, InRegisters<T, kMaxChunks, kMaxThreads>, rows, threads, 0, out,
                            gate_up, columns, args.fp8);
   }
   const dim3 grid(rows, static_cast<unsigned>(CeilDiv(chunks, kThreads)));
-  AskForLargestShared(stream, InRegisters<T, 1, kThreads>);
   LaunchDependent(stream, InRegisters<T, 1, kThreads>, grid, kThreads, 0, out, gate_up, columns,
                   args.fp8);
 }

@@ -10,7 +10,6 @@
 #include "ops/attention/sm90/numbers.cuh"
 #include "ops/attention/sm90/rows.cuh"
 #include "ops/detail/sm90/launch.cuh"
-#include "ops/detail/sm90/shared_split.cuh"
 #include "tensor/cuda/check.h"
 
 namespace hayate::ops::sm90 {
@@ -231,7 +230,6 @@ void LaunchHeads(Stream stream, int64_t tokens, const Params& params, const KvLa
   const dim3 grid(static_cast<uint32_t>(tokens), CeilDiv(heads, kWarps * kHeads));
   const auto kernel = params.head_dim <= kTurnFeatures ? RopeKvWriteKernel<T, TCache, kHeads, 1>
                                                        : RopeKvWriteKernel<T, TCache, kHeads, 2>;
-  AskForLargestShared(stream, kernel);
   LaunchDependent(stream, kernel, grid, 32 * kWarps, 0, params, PagedCache<TCache>(view));
 }
 

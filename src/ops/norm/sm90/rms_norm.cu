@@ -9,7 +9,6 @@
 #include "base/align.h"
 #include "ops/detail/sm90/eight.cuh"
 #include "ops/detail/sm90/launch.cuh"
-#include "ops/detail/sm90/shared_split.cuh"
 #include "ops/quantize/sm90/quantize_row.cuh"
 
 namespace hayate::ops::sm90 {
@@ -131,7 +130,6 @@ void Launch(const Stream& stream, int64_t rows, const Params<X, Out>& p) {
     const auto kernel = per_thread == 1   ? RowInRegisters<X, Out, kAdd, 1>
                         : per_thread == 2 ? RowInRegisters<X, Out, kAdd, 2>
                                           : RowInRegisters<X, Out, kAdd, kMaxChunks>;
-    AskForLargestShared(stream, kernel);
     LaunchDependent(stream, kernel, grid, threads, 0, p);
   }
   CUDA_CHECK_LAUNCH(stream, kAdd ? "add_rms_norm" : "rms_norm", rows, p.columns);

@@ -5,7 +5,6 @@
 
 #include "base/align.h"
 #include "ops/detail/sm90/launch.cuh"
-#include "ops/detail/sm90/shared_split.cuh"
 #include "ops/quantize/sm90/quantize_row.cuh"
 
 namespace hayate::ops::sm90 {
@@ -39,7 +38,6 @@ void Launch(const Stream& stream, const QuantizeRowsArgs& args) {
                       : per_thread <= 4 ? QuantizeKernel<X, 4>
                                         : QuantizeKernel<X, kMaxChunks>;
   const dim3 threads(static_cast<unsigned>(AlignUp(CeilDiv(columns / 8, per_thread), 32)));
-  AskForLargestShared(stream, kernel);
   LaunchDependent(stream, kernel, dim3(static_cast<unsigned>(args.x.rows())), threads, 0, args.out,
                   reinterpret_cast<const X*>(args.x.data), columns);
 }
