@@ -259,6 +259,26 @@ TEST_F(MatmulGpuTest, ARowDoesNotDependOnItsBatchMatesInTheFixedOrder) {
   }
 }
 
+// Enough tokens and features that tiles of 256 tokens fill the chip.
+TEST_F(MatmulGpuTest, BlockScaledProductsOfManyTokensAreThoseOfFew) {
+  constexpr int64_t kN = 4096, kK = 384, kMost = 1000, kFew = 16;
+  const RandomWeights weights(DType::kF8E4M3, kN, kK, 22);
+  const Scales scales(kN, kK, 128, 128, 23);
+  MatrixPiece piece = MatrixPiece::Whole(weights.view());
+  piece.scales = scales.view;
+  PackedMatrix packed = Pack({&piece, 1});
+  packed.sum_order = SumOrder::kFixed;
+  const std::vector<float> x = Activations(kMost * kK, 24);
+  const std::vector<float> many = Run(packed, x, kMost, {.out = DType::kBF16, .extra_stride = 8});
+  EXPECT_LT(RelativeError(many, Dequantized(weights, scales.view), x, nullptr, kMost, kK),
+            kFp8Rounding);
+  for (const int64_t first : {int64_t{0}, int64_t{500}, kMost - kFew}) {
+    const std::vector<float> rows(x.begin() + first * kK, x.begin() + (first + kFew) * kK);
+    const std::vector<float> few = Run(packed, rows, kFew, {.out = DType::kBF16});
+    EXPECT_TRUE(std::equal(few.begin(), few.end(), many.begin() + first * kN)) << "row " << first;
+  }
+}
+
 TEST_F(MatmulGpuTest, ShardsAndJoinedPiecesKeepTheirRows) {
   constexpr int64_t kN = 256, kK = 512;
   const RandomWeights a(DType::kF8E4M3, kN, kK, 11), b(DType::kQ4_0, kN, kK, 12),
