@@ -188,7 +188,7 @@ void AddSchedulingFlags(CLI::App& command, ModelOptions& o) {
   command
       .add_option("--mixed-chunk-size", o.mixed_chunk_size,
                   "prompt tokens of a step that decodes too, and one more for each that decodes "
-                  "(CUDA 256, CPU no less than others)")
+                  "(CUDA 256, with fp8 384; CPU no less than others)")
       ->check(CLI::Range(1, 131072))
       ->group(group);
   command.add_option("--schedule-policy", o.schedule_policy, "fcfs, lpm or priority")

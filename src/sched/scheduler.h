@@ -45,8 +45,8 @@ struct SchedulerOptions {
   // with prompts then takes about twice as long as one without, however many decode. At most
   // chunked_prefill_size in all; 0: equal to it.
   int32_t mixed_chunk_size = 0;
-  // The tokens of a mixed step are a multiple of this where its prompts have enough: matrix
-  // products compute whole tiles of tokens.
+  // The tokens of a mixed step are the nearest multiple of this where its prompts have enough:
+  // matrix products compute whole tiles of tokens.
   int32_t mixed_step_multiple = 1;
   // Prompt positions that one plan scores: each costs a row of logits on the device.
   int32_t max_scored_tokens = 16;

@@ -34,8 +34,9 @@ int32_t Scheduler::PrefillBudget() const {
       }));
   if (decodes == 0) return chunk;
   const int32_t mixed = std::min(chunk, options_.ShareOf(options_.mixed_chunk_size + decodes));
-  const int32_t whole = AlignDown(decodes + mixed, options_.mixed_step_multiple) - decodes;
-  return whole > 0 ? whole : mixed;
+  const int32_t multiple = options_.mixed_step_multiple;
+  const int32_t whole = AlignDown(decodes + mixed + multiple / 2, multiple) - decodes;
+  return whole > 0 ? std::min(chunk, whole) : mixed;
 }
 
 void Scheduler::PlanRunning(StepPlan& plan) {

@@ -127,6 +127,9 @@ TEST(Scheduler, AMixedStepHasWholeTilesOfTokens) {
   world.Add(Prompt(4, 100), 1);
   ASSERT_TRUE(world.Step());
   EXPECT_EQ(world.plan_.num_tokens, 16);  // 3 decodes and 12 + 3 fill two tiles of 8
+  world.Add(Prompt(5, 100), 3);
+  for (int32_t i = 0; i < 6; ++i) ASSERT_TRUE(world.Step());
+  EXPECT_EQ(world.plan_.num_tokens, 16);
   world.Settle();
 }
 
@@ -134,7 +137,7 @@ TEST(Scheduler, AMixedStepTakesPromptTokensHoweverManyDecode) {
   World world({.max_running = 16,
                .chunked_prefill_size = 64,
                .mixed_chunk_size = 2,
-               .mixed_step_multiple = 32},
+               .mixed_step_multiple = 64},
               90);
   for (int32_t i = 1; i <= 9; ++i) world.Add(Prompt(i, 5), 20);
   ASSERT_TRUE(world.Step());
