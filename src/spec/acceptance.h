@@ -9,17 +9,28 @@
 
 namespace hayate::spec {
 
-// By the length of the match that a guess came from.
+// By the length of the match that a guess came from. Short matches are chance until they were not:
+// every guess is judged, verified or not, so a text that repeats itself is known after a few tokens
+// and prose pays for no hope. Long ones seldom are.
 class MatchAcceptance {
  public:
-  float Rate(int32_t match_length) const { return rates_[ClassOf(match_length)]; }
+  float Rate(int32_t match_length) const {
+    const Count& count = counts_[ClassOf(match_length)];
+    return count.hits / count.tries;
+  }
   void Observe(int32_t match_length, bool hit) {
-    float& rate = rates_[ClassOf(match_length)];
-    rate += kStep * ((hit ? 1.0f : 0.0f) - rate);
+    Count& count = counts_[ClassOf(match_length)];
+    count.hits += (hit ? 1.0f : 0.0f) - kAge * count.hits;
+    count.tries += 1.0f - kAge * count.tries;
   }
 
  private:
-  static constexpr float kStep = 0.125f;
+  struct Count {
+    float hits, tries;
+  };
+  static constexpr float kAge = 1.0f / 32;
+  // What is assumed, with the weight of two guesses.
+  static constexpr Count Assumed(float rate) { return {2.0f * rate, 2.0f}; }
   // 0, 1 – 2, 3, 4 – 5, 6 – 8, 9 – 15, 16 and more.
   static size_t ClassOf(int32_t match_length) {
     constexpr std::array<int32_t, 6> kUpTo = {0, 2, 3, 5, 8, 15};
@@ -27,7 +38,8 @@ class MatchAcceptance {
     while (index < kUpTo.size() && match_length > kUpTo[index]) ++index;
     return index;
   }
-  std::array<float, 7> rates_ = {0.3f, 0.25f, 0.35f, 0.5f, 0.6f, 0.7f, 0.8f};
+  std::array<Count, 7> counts_ = {Assumed(0.05f), Assumed(0.05f), Assumed(0.15f), Assumed(0.35f),
+                                  Assumed(0.5f),  Assumed(0.7f),  Assumed(0.8f)};
 };
 
 // Of text that a grammar forces: the chance that the model spells on as drafted.
