@@ -54,6 +54,10 @@ def rows(report):
         elif line["what"] == "unloaded":
             ttft = line["result"]["median_ttft_ms"]
             yield f"{name}: TTFT over HTTP, 1,024 tokens, no load, ms", f"{ttft:.1f}", SGLANG[("ttft", line["model"])]
+        elif line["what"] == "arrivals":
+            load = f"{line['clients']} answers while prompts of {line['prompt_len']:,} arrive"
+            times = f"{line['result']['p99_itl_ms']:.1f} / {line['steps']['decode_ms'].get('p50', 0):.1f}"
+            yield f"{name}: {load}, time between tokens, p99 / step without prompts, ms", times, ""
         else:
             result = line["result"]
             load = f"{line['clients']} clients, 1,024 in / {line['output_len']} out"

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Starts the server with dummy weights and loads it over HTTP: time to the first token after the start,
-TTFT without load, and a closed loop of clients with what the engine's steps took, each as a line of JSON.
+TTFT without load, a closed loop of clients, and answers beside which long prompts arrive, each as a line of JSON.
 
     serve_and_load.py HAYATE --model DIR [--json FILE] [--device cuda] [--clients 64] [--requests 320] [--input-len 1024]
-        [--output-len 256] [-- SERVE FLAGS]
+        [--output-len 256] [--prompt-len 8000] [--prompts 8] [-- SERVE FLAGS]
 
 The tokenizer is made up (make_tokenizer.py). Standard library alone."""
 
@@ -53,17 +53,35 @@ def first_token_s(port, started, deadline_s=120):
     sys.exit("serve_and_load: no answer")
 
 
+def start_load(binary, port, *, requests, clients, prompt, answer, warmup=2):
+    command = [binary, "bench", "serve", "--port", str(port), "--dataset-name", "random", "--json"]
+    command += ["--num-prompts", str(requests), "--max-concurrency", str(clients), "--random-range-ratio", "1.0"]
+    command += ["--random-input-len", str(prompt), "--random-output-len", str(answer), "--warmup-requests", str(warmup)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finished(load):
+    out, errors = load.communicate()
+    if load.returncode != 0:
+        sys.exit(f"serve_and_load: bench serve: {errors}")
+    return json.loads(out.strip().splitlines()[-1])
+
+
 def quantiles(values):
     ordered = sorted(values)
     return {f"p{p}": round(ordered[len(ordered) * p // 100], 3) for p in (50, 99)} if ordered else {}
 
 
-def busy_steps(port, clients):
-    """Of the server's last steps, at most 4096, between the first and the last that serves half of the clients: the
-    engine thread's work, the share of time in which the device had nothing queued, and how long the device took with
-    prompts and without."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/trace?steps=4096", timeout=30) as reply:
-        events = [event for event in json.load(reply)["traceEvents"] if event["ph"] == "X"]
+def last_steps(port, count):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/trace?steps={count}", timeout=30) as reply:
+        return [event for event in json.load(reply)["traceEvents"] if event["ph"] == "X"]
+
+
+def busy_steps(port, clients, after=-1):
+    """Of the server's last steps behind step `after`, at most 4096, between the first and the last that serves half of
+    the clients: the engine thread's work, the share of time in which the device had nothing queued, and how long the
+    device took with prompts and without."""
+    events = [event for event in last_steps(port, 4096) if event["args"]["step"] > after]
     of = {name: [event for event in events if event["name"] == name] for name in ("plan", "commit", "forward")}
     forward = sorted(of["forward"], key=lambda event: event["ts"])
     busy = [i for i, event in enumerate(forward) if 2 * event["args"]["rows"] >= clients]
@@ -95,6 +113,8 @@ def main():
     parser.add_argument("--output-len", type=int, default=256)
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--requests", type=int, default=320)
+    parser.add_argument("--prompt-len", type=int, default=8000, help="of the prompts that arrive beside answers")
+    parser.add_argument("--prompts", type=int, default=8, help="how many of them")
     args = parser.parse_args(argv)
 
     folder = tempfile.TemporaryDirectory()
@@ -113,17 +133,19 @@ def main():
 
     try:
         report("start", first_token_s=first_token_s(port, started))
-        bench = [args.binary, "bench", "serve", "--port", str(port), "--dataset-name", "random", "--json"]
-        for what, requests, clients, out in [("unloaded", 20, 1, 8), ("clients", args.requests, args.clients, args.output_len)]:
-            run = subprocess.run(
-                [*bench, "--num-prompts", str(requests), "--max-concurrency", str(clients), "--random-input-len", str(args.input_len),
-                 "--random-output-len", str(out), "--random-range-ratio", "1.0", "--warmup-requests", "2"],
-                capture_output=True, text=True, check=False)
-            if run.returncode != 0:
-                sys.exit(f"serve_and_load: bench serve: {run.stderr}")
-            figures = json.loads(run.stdout.strip().splitlines()[-1])
-            steps = {"steps": busy_steps(port, clients)} if clients > 1 else {}
-            report(what, clients=clients, requests=requests, output_len=out, result=figures, **steps)
+        load = [args.binary, port]
+        figures = finished(start_load(*load, requests=20, clients=1, prompt=args.input_len, answer=8))
+        report("unloaded", clients=1, requests=20, output_len=8, result=figures)
+        shape = {"requests": args.requests, "clients": args.clients, "answer": args.output_len}
+        figures = finished(start_load(*load, prompt=args.input_len, **shape))
+        report("clients", clients=args.clients, requests=args.requests, output_len=args.output_len, result=figures,
+               steps=busy_steps(port, args.clients))
+        # Answers under way while long prompts arrive one after the other.
+        after = max(event["args"]["step"] for event in last_steps(port, 1))
+        answers = start_load(*load, requests=args.clients, clients=args.clients, prompt=16, answer=2 * args.output_len, warmup=0)
+        prompts = finished(start_load(*load, requests=args.prompts, clients=1, prompt=args.prompt_len, answer=1, warmup=0))
+        report("arrivals", clients=args.clients, prompt_len=args.prompt_len, result=finished(answers), prompts=prompts,
+               steps=busy_steps(port, args.clients, after))
     finally:
         server.send_signal(signal.SIGTERM)
         code = server.wait(timeout=60)
