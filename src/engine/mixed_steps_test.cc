@@ -110,7 +110,7 @@ TEST(MixedSteps, AnswersGoOnWhilePromptsAreComputedAndNoPromptIsForgotten) {
   options.scheduler.mixed_step_multiple = 8;
   ClosedLoop loop(options, {});
   loop.Run();
-  // 8 answers and 24 prompt tokens at most: less than twice a step without prompts.
+  // 8 answers and 32 prompt tokens at most: twice a step without prompts.
   EXPECT_LE(loop.longest_gap_ns, 8 * kMs);
   // All other clients' prompts first, at 16 tokens a step or more.
   EXPECT_LE(loop.longest_first_ns, 8 * 100 / 16 * 7 * kMs);

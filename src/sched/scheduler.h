@@ -42,8 +42,9 @@ struct SchedulerOptions {
   int32_t num_dp_ranks = 1;            // that share slots and prefill tokens evenly
   int32_t chunked_prefill_size = 512;  // prefill tokens of one step, over all rows
   // The same of a step that decodes too, which may hold one more for every row that decodes: a step
-  // with prompts then takes about twice as long as one without, however many decode. At most
-  // chunked_prefill_size in all; 0: equal to it.
+  // with prompts then takes about twice as long as one without, however many decode. Up to twice
+  // as many where more prompts have come than such steps soon compute. At most chunked_prefill_size
+  // in all; 0: equal to it.
   int32_t mixed_chunk_size = 0;
   // The tokens of a mixed step are the nearest multiple of this where its prompts have enough:
   // matrix products compute whole tiles of tokens.
@@ -144,8 +145,10 @@ class Scheduler {
   }
   kv::KvCache& CacheOf(size_t dp_rank) const { return caches_.of(static_cast<int>(dp_rank)); }
   bool AnyTakesMore() const;
-  // Prompt tokens that the plan may hold of a dp rank, given what runs.
-  int32_t PrefillBudget() const;
+  // Prompt tokens that the plan may hold of a dp rank, given what runs and waits.
+  int32_t PrefillBudget();
+  // Of the prompts that have a slot or could have one.
+  int64_t PromptBacklog();
   enum class RowOutcome { kPlanned, kNothingToDo, kNoMemory };
 
   // What a row holds beyond its known or late tokens.
@@ -191,7 +194,7 @@ class Scheduler {
   std::vector<Sequence*> slots_;    // [max_running], null where free
   std::vector<DpRank> dp_ranks_;
   std::set<std::pair<int64_t, RequestId>> deadlines_;
-  std::vector<Sequence*> candidates_;                  // scratch of AdmitWaiting
+  std::vector<Sequence*> candidates_;                  // scratch
   std::vector<std::pair<int32_t, Sequence*>> ranked_;  // scratch of OrderCandidates
   std::vector<std::pair<int32_t, size_t>> dp_order_;   // scratch of OrderDpRanks
 

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <set>
+#include <vector>
 
 #include "base/rng.h"
 
@@ -130,6 +132,25 @@ TEST(Scheduler, AMixedStepHasWholeTilesOfTokens) {
   world.Add(Prompt(5, 100), 3);
   for (int32_t i = 0; i < 6; ++i) ASSERT_TRUE(world.Step());
   EXPECT_EQ(world.plan_.num_tokens, 16);
+  world.Settle();
+}
+
+TEST(Scheduler, AMixedStepTakesMoreWhilePromptsPileUp) {
+  World world({.max_running = 12, .chunked_prefill_size = 64, .mixed_chunk_size = 4}, 900);
+  world.Add(Prompt(1, 8), 60);
+  ASSERT_TRUE(world.Step());
+  for (int32_t i = 2; i <= 11; ++i) world.Add(Prompt(i, 24), 1);
+  std::vector<int32_t> tokens;  // of prompts, a step
+  for (int step = 0; step < 45; ++step) {
+    ASSERT_TRUE(world.Step());
+    tokens.push_back(world.plan_.num_tokens - 1);
+  }
+  // 240 tokens are more than 24 steps of 5 compute; once those that are left are not, 5 must do. A
+  // prompt's last token alone counts as one that decodes.
+  EXPECT_EQ(tokens.front(), 8);
+  EXPECT_LE(std::ranges::max(tokens), 9);
+  EXPECT_NE(std::ranges::find(tokens, 5), tokens.end());
+  EXPECT_EQ(std::accumulate(tokens.begin(), tokens.end(), 0), 240);
   world.Settle();
 }
 
