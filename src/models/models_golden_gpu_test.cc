@@ -29,7 +29,9 @@ constexpr float kFastTolerance = 0.25f;
 // Where a router or an indexer chooses, rounding can change whole experts or keys of a token, so
 // only the average difference of all logits tells. These are of order 3; choices of a few among few
 // in models this small weigh much, and fp8 products round activations to 4 bits as well. About half
-// of each is reached.
+// of each is reached. V4.1's tiny checkpoint is that much more sensitive: on the CPU a bf16 cache
+// alone moves it by 0.15, those of V4 by 0.01 to 0.03, and logits of nothing in common differ
+// by 3.5.
 struct FastAverage {
   const char* folder;
   float bf16, fp8;
@@ -37,7 +39,7 @@ struct FastAverage {
 constexpr FastAverage kFastAverages[] = {
     {"dense/", 0.1f, 0.1f},       {"qwen_moe/", 0.15f, 0.25f},   {"gpt_oss/", 0.15f, 0.15f},
     {"deepseek_v3/", 0.2f, 0.6f}, {"deepseek_v32/", 0.6f, 1.2f}, {"deepseek_v4/", 0.6f, 0.6f},
-    {"deepseek_v41/", 0.6f, 0.6f}};
+    {"deepseek_v41/", 1.8f, 1.8f}};
 
 float AllowedAverage(const std::string& name) {
   const auto found = std::ranges::find_if(
