@@ -5,8 +5,10 @@
   forced       the same schema with and without drafts of the text that it forces; answers must be equal
                (the two tell tokens a second, and the server's CPU time a token, which other work on the machine
                changes little)
-  neighbours   the longest gap between two tokens of a plain stream, alone and beside requests that want new
-               schemas compiled and chats of 100,000 tokens
+  neighbours   the longest gaps between two tokens of a plain stream, alone, beside short requests, beside as many
+               that want new schemas compiled, and beside chats of 100,000 tokens; and those between two steps
+               of the engine, by its own clock: what the prompts of the others cost in a step is no delay by the
+               front end, so steps with a prompt and the gaps around them are left out there
 
 Writes one JSON object.
 
@@ -14,13 +16,12 @@ Writes one JSON object.
 """
 
 import argparse
-import concurrent.futures
 import http.client
 import itertools
 import json
+import multiprocessing
 import os
 import statistics
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -53,6 +54,9 @@ LONG = {
         "required": LONG_NAMES,
     },
 }
+
+
+DISTURBERS = 4
 
 
 class Server(MeasuredServer):
@@ -136,41 +140,87 @@ def stream_gaps(server: Server, tokens: int) -> list[float]:
     return sorted((b - a) * 1e3 for a, b in itertools.pairwise(times))
 
 
+def step_gaps(server: Server, steps: int) -> list[float]:
+    """Milliseconds from each of the last steps without a prompt to the next one without."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/trace?steps={steps}", timeout=60) as response:
+        events = [event for event in json.load(response)["traceEvents"] if event["ph"] == "X"]
+    begins: dict[int, tuple[float, int]] = {}
+    for event in events:
+        step, prompt = event["args"]["step"], event["args"]["prefill_tokens"]
+        begins[step] = (min(event["ts"], begins.get(step, (event["ts"], 0))[0]), prompt)
+    pairs = itertools.pairwise(begin for _, begin in sorted(begins.items()))
+    return sorted((after - before) / 1e3 for (before, p), (after, q) in pairs if p == q == 0)
+
+
 def hostile_schema(i: int) -> dict:
-    """Another one each time, so that every one is compiled."""
-    return {"type": "object", "properties": {f"p{i}": {"type": "string", "maxLength": 200 + i}}, "required": [f"p{i}"]}
+    """Another one each time, in every process, so that every one is compiled; each takes seconds."""
+    name = f"p{os.getpid()}_{i}"
+    return {"type": "object", "properties": {name: {"type": "string", "maxLength": 200 + i}}, "required": [name]}
 
 
-def disturb(server: Server, kind: str, stop: threading.Event) -> int:
-    count = 0
+def disturb(port: int, kind: str, first: int, stop, count) -> None:
+    """A client, behind the server and the stream: on another machine it would not take this one's processors."""
+    os.nice(19)
     chat = "word " * 100_000
-    while not stop.is_set():
+    for i in itertools.count(first, DISTURBERS):
+        body = {"messages": [{"role": "user", "content": chat if kind == "chats" else "x"}], "max_tokens": 1}
         if kind == "schemas":
-            response = {"type": "json_schema", "json_schema": {"name": "f", "schema": hostile_schema(count)}}
-            body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1, "response_format": response}
-        else:
-            body = {"messages": [{"role": "user", "content": chat}], "max_tokens": 1}
+            form = {"type": "json_schema", "json_schema": {"name": "f", "schema": hostile_schema(i)}}
+            body["response_format"] = form
+        post = urllib.request.Request(
+            f"http://127.0.0.1:{port}/v1/chat/completions",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+        )
         try:
-            server.post("/v1/chat/completions", body)
+            urllib.request.urlopen(post, timeout=600).read()
         except urllib.error.HTTPError as error:
             error.read()  # longer than the model's context: refused
-        count += 1
-    return count
+        except OSError:
+            return  # the server is gone
+        with count.get_lock():
+            count.value += 1
+        if kind != "schemas":
+            time.sleep(0.02)
+        if stop.is_set():
+            return
 
 
 def summary(gaps: list[float]) -> dict:
     return {"p50_ms": gaps[len(gaps) // 2], "p99_ms": gaps[len(gaps) * 99 // 100], "max_ms": gaps[-1]}
 
 
+def beside(server: Server, kind: str, tokens: int) -> tuple[list[float], list[float], int]:
+    """Gaps of a stream and of the engine's steps while others ask, and how often they were answered."""
+    stop, count = multiprocessing.Event(), multiprocessing.Value("i", 0)
+    clients = []
+    if kind != "alone":
+        clients = [
+            multiprocessing.Process(target=disturb, args=(server.port, kind, i, stop, count), daemon=True)
+            for i in range(DISTURBERS)
+        ]
+    for client in clients:
+        client.start()
+    gaps = stream_gaps(server, tokens)
+    stop.set()
+    steps = step_gaps(server, tokens)
+    answered = count.value
+    for client in clients:
+        client.join()
+    return gaps, steps, answered
+
+
 def neighbours(server: Server, options: argparse.Namespace) -> dict:
-    result = {"alone": summary(stream_gaps(server, options.stream_tokens))}
-    for kind in ("schemas", "chats"):
-        stop = threading.Event()
-        with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            disturber = pool.submit(disturb, server, kind, stop)
-            gaps = stream_gaps(server, options.stream_tokens)
-            stop.set()
-            result[f"beside {kind}"] = {**summary(gaps), "requests": disturber.result()}
+    """Medians over rounds in which the kinds take turns: other work on the machine meets all alike."""
+    kinds = ("alone", "short requests", "schemas", "chats")
+    rounds = [{kind: beside(server, kind, options.stream_tokens) for kind in kinds} for _ in range(options.rounds)]
+    result = {}
+    for kind in kinds:
+        shown = {"answered": sum(one[kind][2] for one in rounds)}
+        for index, what in enumerate(("stream", "steps")):
+            summaries = [summary(one[kind][index]) for one in rounds]
+            shown[what] = {name: round(statistics.median(s[name] for s in summaries), 2) for name in summaries[0]}
+        result[kind if kind == "alone" else f"beside {kind}"] = shown
     return result
 
 
@@ -178,7 +228,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--stream-tokens", type=int, default=1000)
+    parser.add_argument("--stream-tokens", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--parts", default="constrained,forced,neighbours")
     options = parser.parse_args()
