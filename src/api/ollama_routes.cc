@@ -30,13 +30,18 @@ void WriteDetails(JsonWriter& json, const ServedModel& model) {
   json.EndObject();
 }
 
-// An empty question loads the model or lets it go; here it is always there.
-bool OnlyLoads(const simdjson::dom::object& body, const char* field) {
+// An empty question loads the model or lets it go; here it is always there. Such a body is short.
+bool OnlyLoads(std::string_view text, const char* field) {
+  constexpr size_t kMaxBytes = 1024;
+  simdjson::dom::parser parser;
+  if (text.size() > kMaxBytes) return false;
+  const auto body = ParseBody(parser, text);
+  if (!body.ok()) return false;
   simdjson::dom::element value;
-  if (body[field].get(value) != simdjson::SUCCESS || value.is_null()) return true;
-  std::string_view text;
+  if ((*body)[field].get(value) != simdjson::SUCCESS || value.is_null()) return true;
+  std::string_view asked;
   simdjson::dom::array list;
-  if (value.get(text) == simdjson::SUCCESS) return text.empty();
+  if (value.get(asked) == simdjson::SUCCESS) return asked.empty();
   return value.get(list) == simdjson::SUCCESS && list.size() == 0;
 }
 
@@ -55,25 +60,17 @@ void SendLoaded(http::ResponseWriter& writer, const ServedModel& model) {
 }  // namespace
 
 void Service::OllamaChat(http::Request& request, http::ResponseWriter writer) {
-  simdjson::dom::parser parser;
-  std::vector<std::string> unknown;
-  auto body = ParseBody(parser, request.body);
-  if (!body.ok()) return SendError(writer, body.status(), ErrorShape::kOllama);
-  if (OnlyLoads(*body, "messages")) return SendLoaded(writer, model_);
-  auto spec = ParseOllamaChat(*body, model_, unknown);
-  if (!spec.ok()) return SendError(writer, spec.status(), ErrorShape::kOllama);
-  StartGeneration(std::move(spec).value(), unknown, request, std::move(writer));
+  if (OnlyLoads(request.body, "messages")) return SendLoaded(writer, model_);
+  StartFromBody(request, std::move(writer), [this](const auto& body, auto& unknown) {
+    return ParseOllamaChat(body, model_, unknown);
+  });
 }
 
 void Service::OllamaGenerate(http::Request& request, http::ResponseWriter writer) {
-  simdjson::dom::parser parser;
-  std::vector<std::string> unknown;
-  auto body = ParseBody(parser, request.body);
-  if (!body.ok()) return SendError(writer, body.status(), ErrorShape::kOllama);
-  if (OnlyLoads(*body, "prompt")) return SendLoaded(writer, model_);
-  auto spec = ParseOllamaGenerate(*body, model_, unknown);
-  if (!spec.ok()) return SendError(writer, spec.status(), ErrorShape::kOllama);
-  StartGeneration(std::move(spec).value(), unknown, request, std::move(writer));
+  if (OnlyLoads(request.body, "prompt")) return SendLoaded(writer, model_);
+  StartFromBody(request, std::move(writer), [this](const auto& body, auto& unknown) {
+    return ParseOllamaGenerate(body, model_, unknown);
+  });
 }
 
 void Service::OllamaTags(http::Request&, http::ResponseWriter writer) {

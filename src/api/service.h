@@ -2,6 +2,8 @@
 // The API: routes, authentication, and the work that is no text generation. Called on the http
 // threads.
 
+#include <simdjson.h>
+
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -141,8 +143,26 @@ class Service {
   // Registers an answer that is made in the background; false when there was no room for it.
   bool StartBackground(const GenerationSpec& spec, const std::string& id, int64_t created,
                        uint64_t key, ExchangeTable& table);
-  void StartGeneration(GenerationSpec spec, const std::vector<std::string>& unknown,
-                       http::Request& request, http::ResponseWriter writer);
+  // What a route that generates reads out of a body. Any thread.
+  using ReadBody = std::function<Result<GenerationSpec>(const simdjson::dom::object& body,
+                                                        std::vector<std::string>& unknown)>;
+  struct ReadRequest {
+    GenerationSpec spec;
+    std::vector<std::string> unknown;  // names of fields
+  };
+  // Where a request came from, for what outlives its handler's call.
+  struct Origin {
+    std::string path;
+    int thread;  // index of its http thread
+    std::shared_ptr<RequestRecord> record;
+  };
+  static Origin OriginOf(const http::Request& request);
+  Result<ReadRequest> Read(std::string_view body, const ReadBody& read) const;
+  // Reads the request's body, a large one on the text pool, and starts what it asks for.
+  void StartFromBody(http::Request& request, http::ResponseWriter writer, ReadBody read);
+  static Status TextPoolIsFull();
+  // On the origin's http thread.
+  void StartGeneration(ReadRequest read, const Origin& origin, http::ResponseWriter writer);
 
   void Health(http::Request& request, http::ResponseWriter writer);
   void Models(http::Request& request, http::ResponseWriter writer);
