@@ -12,6 +12,7 @@
 #include <fstream>
 #include <limits>
 #include <memory>
+#include <utility>
 
 #include "app/bench_commands.h"
 #include "app/commands.h"
@@ -19,6 +20,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "bench/load_generator.h"
+#include "http/client.h"
 
 namespace hayate::app {
 namespace {
@@ -27,6 +29,7 @@ constexpr double kAllAtOnce = std::numeric_limits<double>::infinity();
 // Of ids that a server's vocabulary holds when it does not tell its size: that of Llama 2, the
 // smallest among common models.
 constexpr int32_t kCommonVocabSize = 32000;
+constexpr int32_t kMaxCount = 10'000'000;
 
 struct BenchServeOptions {
   std::string base_url;
@@ -44,6 +47,8 @@ struct BenchServeOptions {
   bool disable_ignore_eos = false;
   double temperature = 0.0;
   std::string extra_body;
+  int32_t prompts_per_group = 0;  // 0: num_prompts says how many in all
+  bool flush_cache = false;
   double request_timeout_s = 3600.0;
   std::string output_file;
   bool output_details = false;
@@ -87,7 +92,15 @@ Result<bench::RandomWorkload> MakeWorkload(const BenchServeOptions& options,
   if (chat || options.prompt_form == "text") {
     workload.prompts = bench::RandomWorkload::Prompts::kText;
   }
-  if (options.dataset == "random") workload.shared_prefix_tokens = 0;
+  if (options.dataset.starts_with("random")) workload.shared_prefix_tokens = 0;
+  if (options.prompts_per_group > 0) {
+    const int64_t prompts = int64_t{options.prompts_per_group} * workload.num_prefix_groups;
+    if (prompts > kMaxCount) {
+      return Error(ErrorCode::kInvalidArgument, "--gsp-prompts-per-group: {} prompts are too many",
+                   prompts);
+    }
+    workload.num_prompts = static_cast<int32_t>(prompts);
+  }
   if (workload.vocab_size == 0) workload.vocab_size = facts.vocab_size;
   if (workload.vocab_size == 0) workload.vocab_size = kCommonVocabSize;
   return workload;
@@ -107,6 +120,18 @@ Status WarmUp(const bench::LoadOptions& load, bench::RandomWorkload workload,
   if (summary.completed > 0) return OkStatus();
   return Error(ErrorCode::kUnavailable, "every warm-up request failed: {}",
                summary.errors.front().first);
+}
+
+Status FlushCache(const ServerAddress& address, const std::string& api_key) {
+  ASSIGN_OR_RETURN(auto client, http::BlockingClient::Create(
+                                    address.endpoint, {.head_timeout = std::chrono::seconds(30)}));
+  http::ClientRequest request{.method = "POST", .target = address.base_path + "/flush_cache"};
+  if (!api_key.empty()) request.headers.emplace_back("Authorization", "Bearer " + api_key);
+  constexpr size_t kMaxAnswerBytes = 64 << 10;
+  ASSIGN_OR_RETURN(const auto answer, client.Fetch(std::move(request), kMaxAnswerBytes));
+  if (answer.status == 200) return OkStatus();
+  return Error(ErrorCode::kUnavailable, "{}/flush_cache answers {}: {}", address.url, answer.status,
+               answer.body);
 }
 
 bench::LoadSettings MakeSettings(const BenchServeOptions& options, const ServerAddress& address,
@@ -153,6 +178,7 @@ Status BenchServe(const BenchServeOptions& options) {
   load.request_timeout =
       std::chrono::milliseconds(static_cast<int64_t>(options.request_timeout_s * 1e3));
   RETURN_IF_ERROR(WarmUp(load, workload, options.warmup_requests));
+  if (options.flush_cache) RETURN_IF_ERROR(FlushCache(address, options.api_key));
 
   const bool terminal = ::isatty(STDERR_FILENO) != 0;
   if (terminal) {
@@ -203,7 +229,9 @@ void AddServerFlags(CLI::App& command, BenchServeOptions& o) {
       ->check(CLI::IsMember(bench::BackendNames()))
       ->capture_default_str()
       ->group(group);
-  command.add_option("--model", o.model, "the first that the server lists, without it")
+  command
+      .add_option("--model,--served-model-name", o.model,
+                  "the first that the server lists, without it")
       ->group(group);
   command.add_option("--extra-request-body", o.extra_body, "JSON object added to every request")
       ->group(group);
@@ -213,19 +241,22 @@ void AddWorkloadFlags(CLI::App& command, BenchServeOptions& o) {
   const char* group = "Workload";
   command
       .add_option("--dataset-name", o.dataset,
-                  "random, or shared-prefix: groups of prompts that begin alike")
-      ->check(CLI::IsMember({"random", "shared-prefix"}))
+                  "random, random-ids: of random tokens; shared-prefix, generated-shared-prefix: "
+                  "in groups that begin alike")
+      ->check(CLI::IsMember({"random", "random-ids", "shared-prefix", "generated-shared-prefix"}))
       ->capture_default_str()
       ->group(group);
   const auto add_count = [&](const char* name, int32_t& value, const char* help) {
     command.add_option(name, value, help)
-        ->check(CLI::Range(1, 10'000'000))
+        ->check(CLI::Range(1, kMaxCount))
         ->capture_default_str()
         ->group(group);
   };
   add_count("--num-prompts", o.workload.num_prompts, "requests");
-  add_count("--random-input-len", o.workload.input_tokens, "longest prompt, tokens");
-  add_count("--random-output-len", o.workload.output_tokens, "longest answer, tokens");
+  add_count("--random-input-len,--gsp-question-len", o.workload.input_tokens,
+            "longest prompt, tokens");
+  add_count("--random-output-len,--gsp-output-len", o.workload.output_tokens,
+            "longest answer, tokens");
   command
       .add_option("--random-range-ratio", o.workload.range_ratio,
                   "lengths are uniform in [ratio x longest, longest]")
@@ -233,11 +264,17 @@ void AddWorkloadFlags(CLI::App& command, BenchServeOptions& o) {
       ->capture_default_str()
       ->group(group);
   command
-      .add_option("--shared-prefix-len", o.workload.shared_prefix_tokens,
+      .add_option("--shared-prefix-len,--gsp-system-prompt-len", o.workload.shared_prefix_tokens,
                   "shared-prefix: tokens before --random-input-len others")
-      ->check(CLI::Range(0, 10'000'000))
+      ->check(CLI::Range(0, kMaxCount))
       ->group(group);
-  add_count("--num-prefix-groups", o.workload.num_prefix_groups, "shared-prefix: groups");
+  add_count("--num-prefix-groups,--gsp-num-groups", o.workload.num_prefix_groups,
+            "shared-prefix: groups");
+  command
+      .add_option("--gsp-prompts-per-group", o.prompts_per_group,
+                  "shared-prefix: instead of --num-prompts")
+      ->check(CLI::Range(1, kMaxCount))
+      ->group(group);
   command.add_option("--prompt-form", o.prompt_form, "ids, text, or auto: ids, but text for chat")
       ->check(CLI::IsMember({"auto", "ids", "text"}))
       ->capture_default_str()
@@ -277,6 +314,9 @@ void AddLoadFlags(CLI::App& command, BenchServeOptions& o) {
       ->capture_default_str()
       ->group(group);
   command
+      .add_flag("--flush-cache", o.flush_cache, "empty the server's prefix cache before measuring")
+      ->group(group);
+  command
       .add_option("--request-timeout", o.request_timeout_s,
                   "seconds until an unanswered request counts as failed")
       ->check(NumberBetween(0.001, 1e6))
@@ -289,6 +329,19 @@ void AddLoadFlags(CLI::App& command, BenchServeOptions& o) {
   command.add_flag("--json", o.json, "print JSON instead of a table")->group(group);
 }
 
+// Of bench_serving's start lines: nothing of the kind is needed here.
+void AddIgnoredFlags(CLI::App& command) {
+  const char* group = "Accepted without effect";
+  command
+      .add_flag_function(
+          "--disable-tqdm", [](int64_t) {}, "progress is shown on a terminal alone")
+      ->group(group);
+  command
+      .add_option_function<std::string>(
+          "--tokenizer", [](const std::string&) {}, "prompts are ids, or words")
+      ->group(group);
+}
+
 }  // namespace
 
 void AddBenchServe(CLI::App& bench, Command& chosen) {
@@ -298,6 +351,7 @@ void AddBenchServe(CLI::App& bench, Command& chosen) {
   AddServerFlags(*command, *options);
   AddWorkloadFlags(*command, *options);
   AddLoadFlags(*command, *options);
+  AddIgnoredFlags(*command);
   command->callback([&chosen, options] { chosen = [options] { return BenchServe(*options); }; });
 }
 

@@ -47,6 +47,22 @@ def test_bench_serve_measures_prefix_reuse(server):
     assert result["total_cached_tokens"] >= 6 * 256
 
 
+def test_bench_serve_takes_a_start_line_of_sglangs_bench_serving(server, tmp_path):
+    path = tmp_path / "results.jsonl"
+    flags = ["--backend", "sglang", "--host", "127.0.0.1", "--port", server.port, "--dataset-name"]
+    flags += ["generated-shared-prefix", "--gsp-num-groups", 3, "--gsp-prompts-per-group", 4]
+    flags += ["--gsp-system-prompt-len", 128, "--gsp-question-len", 16, "--gsp-output-len", 8]
+    flags += ["--request-rate", "inf", "--max-concurrency", 2, "--seed", 3, "--disable-tqdm", "--flush-cache"]
+    flags += ["--served-model-name", "default", "--tokenizer", "any", "--warmup-requests", 1]
+    flags += ["--output-file", path, "--output-details"]
+    done = run("bench", "serve", *flags)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(path.read_text())
+    assert result["completed"] == 12
+    assert result["total_input_tokens"] == 12 * (128 + 16)
+    assert result["total_output_tokens"] == 12 * 8
+
+
 def test_bench_serve_appends_lines_to_its_file(server, tmp_path):
     path = tmp_path / "results.jsonl"
     for rate in ("inf", "40"):
