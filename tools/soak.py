@@ -3,16 +3,18 @@
 
     tools/soak.py [--clients 64] [--minutes 30] [--seed 1] [--hayate build/hayate] [-- SERVER FLAGS]
     tools/soak.py --reference-flags='--max-total-tokens 6144' -- --speculative-algorithm NGRAM …
+    tools/soak.py --model tests/golden/deepseek_v4/ratio_32 --prompt-words 30 --answer-tokens 250
 
 First every request of the mix whose answer is determined (greedy or with a seed; free, with penalties,
-to a JSON schema) is answered alone, by the server itself or by one with the reference flags; those
-texts are the references. Then the clients run until the time is over. It fails (exit 1, reasons
-listed) if the server dies or does not stop with exit 0, such an answer differs from its solo run, an
-invalid request gets anything but a
-4xx, a valid one anything but 200 or 429, the queue, the running set or the page pool do not return to
-their idle values, or (in runs of five minutes and more) the resident size still grows after the first
-quarter. By default the KV pool is small, so that eviction and retraction happen, and so that all of it
-was touched early.
+of several choices, to a grammar) is answered alone, by the server itself or by one with the reference
+flags; those texts and log-probabilities are the references. Lengths are for contexts of 8,192 tokens;
+models of shorter ones want shorter prompts and answers. Then the clients run until the time is over.
+
+It fails (exit 1, reasons listed) if the server dies or does not stop with exit 0, such an answer
+differs from its solo run, an invalid request gets anything but a 4xx, a valid one anything but 200 or
+429, the queue, the running set or any pool of pages do not return to their idle values (after a flush
+nothing is cached), or (in runs of five minutes and more) the resident size still grows after the first quarter. By default the KV pool is
+small, so that eviction and retraction happen, and so that all of it was touched early.
 """
 
 import argparse
@@ -32,7 +34,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import soak_requests
 import stream_load
+from soak_requests import Sizes
 from stream_load import Answer, body_parts, complete, read_head, send
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,36 +50,16 @@ MAX_RSS_GROWTH_BYTES = 64 << 20
 MIN_MEMORY_RUN_S = 300.0
 SMALL_POOL = ["--max-total-tokens", "6144"]
 # Gauges that must return to what they were before the first request.
-IDLE_GAUGES = ("sglang:num_running_reqs", "sglang:num_queue_reqs", "sglang:num_used_tokens", "sglang:token_usage")
+IDLE_GAUGES = (
+    "sglang:num_running_reqs",
+    "sglang:num_queue_reqs",
+    "sglang:num_used_tokens",
+    "sglang:token_usage",
+    "hayate:kv_pool_used_pages",  # of all cache groups: windows, compressed entries, states, drafters' too
+    "hayate:kv_pool_cached_pages",  # after a flush
+)
+SHOWN_COUNTERS = ("cached_tokens_total", "evicted_tokens_total", "retracted_requests_total", "aborted_requests_total")
 MAX_REPORTED_FAILURES = 20
-
-RECORD = '{{"id": {i}, "name": "user{i}", "email": "user{i}@example.com", "active": true}}\n'
-PERSON = {
-    "type": "object",
-    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}, "tags": {"type": "array"}},
-    "required": ["name", "age", "tags"],
-}
-SCHEMA = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON, "strict": True}}
-
-INVALID_BODIES = [
-    b"{",
-    b"[]",
-    b"\xff\xfe\x00",
-    b'{"model": "default"}',
-    b'{"model": "default", "prompt": "x", "max_tokens": -1}',
-    b'{"model": "default", "prompt": "x", "temperature": "hot"}',
-    b'{"model": "default", "prompt": "x", "top_p": 7}',
-    b'{"model": "default", "prompt": {"a": 1}}',
-    b'{"model": "default", "prompt": "x", "n": 1000000}',
-    b'{"model": "default", "prompt": "x", "stop": 5}',
-]
-GARBAGE = [
-    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # a TLS hello on a plain port
-    b"GET / HTTP/9.9\r\n\r\n",
-    b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99999\r\n\r\n{",
-    b"GET /" + b"a" * 20000 + b" HTTP/1.1\r\n\r\n",
-    b"\r\n" * 50,
-]
 
 
 @dataclass
@@ -83,8 +67,9 @@ class Soak:
     port: int
     rng: random.Random
     deadline: float
+    sizes: Sizes
     bodies: list[tuple[str, dict]]  # requests whose answers are determined: path and body
-    references: list[str] = field(default_factory=list)
+    references: list[Answer] = field(default_factory=list)
     counts: collections.Counter = field(default_factory=collections.Counter)
     failures: list[str] = field(default_factory=list)
     tokens: int = 0
@@ -93,37 +78,6 @@ class Soak:
         self.counts["failures"] += 1
         if len(self.failures) < MAX_REPORTED_FAILURES:
             self.failures.append(message)
-
-
-def determined_bodies(seed: int) -> list[tuple[str, dict]]:
-    """Greedy and seeded requests with short and long prompts, some with a prefix in common, some as chats,
-    some over texts that repeat themselves, some to a JSON schema."""
-    rng = random.Random(seed)
-    bodies = []
-    shared = stream_load.prompt(seed, 400)
-    for number in range(24):
-        words = rng.choice([1, 3, 10, 40, 150, 600])
-        text = stream_load.prompt(seed * 1000 + number, words)
-        if number % 4 == 0:
-            text = shared + " " + text
-        limit = {"max_tokens": rng.choice([1, 2, 8, 32, 96]), "temperature": 0, "model": "default"}
-        if number % 3 == 0:
-            bodies.append(("/v1/chat/completions", {**limit, "messages": [{"role": "user", "content": text}]}))
-        else:
-            bodies.append(("/v1/completions", {**limit, "prompt": text}))
-    for number in range(12):
-        begin = rng.randrange(1000)
-        records = "".join(RECORD.format(i=i) for i in range(begin, begin + rng.randrange(3, 12)))
-        body = {"model": "default", "prompt": records, "max_tokens": rng.choice([16, 64, 150]), "temperature": 0}
-        body |= rng.choice(
-            [{}, {}, {"frequency_penalty": 0.6}, {"temperature": 0.7, "seed": number}, {"stop": ['"active"']}]
-        )
-        bodies.append(("/v1/completions", body))
-    for number in range(6):
-        question = {"role": "user", "content": "A person as JSON. " + stream_load.prompt(seed + number, 10)}
-        body = {"model": "default", "messages": [question], "max_tokens": 60, "response_format": SCHEMA}
-        bodies.append(("/v1/chat/completions", body | {"temperature": number % 2, "seed": number}))
-    return bodies
 
 
 async def request(method: str, port: int, path: str, body: bytes = b"") -> tuple[int, bytes]:
@@ -167,35 +121,29 @@ async def ask_determined(soak: Soak) -> None:
     if expect_served(soak, f"determined {index}", answer):
         if body.get("stream") and not answer.done:
             soak.fail(f"determined {index}: the stream ended without [DONE]")
-        if answer.text != soak.references[index]:
-            soak.fail(f"determined {index}: {answer.text!r} instead of {soak.references[index]!r}")
+        reference = soak.references[index]
+        for what in ("texts", "logprobs", "finish_reasons"):
+            said, expected = getattr(answer, what), getattr(reference, what)
+            if said != expected:
+                soak.fail(f"determined {index}, {what}: {said!r} instead of {expected!r}")
+                return
+        soak.counts["determined answers that were the solo ones"] += 1
 
 
 async def ask_sampled(soak: Soak) -> None:
-    body = {
-        "model": "default",
-        "prompt": stream_load.prompt(soak.rng.randrange(1 << 30), soak.rng.choice([2, 30, 300])),
-        "max_tokens": soak.rng.randrange(1, 120),
-        "temperature": soak.rng.choice([0.3, 1.0, 1.7]),
-        "top_p": soak.rng.choice([0.5, 0.95, 1.0]),
-        "top_k": soak.rng.choice([1, 20, 1000]),
-        "seed": soak.rng.randrange(1 << 31),
-        "n": soak.rng.choice([1, 1, 1, 3]),
-        "stop": soak.rng.choice([None, ["river"], [" the", "\n\n"]]),
-    }
-    expect_served(soak, "sampled", await complete(HOST, soak.port, body))
+    expect_served(soak, "sampled", await complete(HOST, soak.port, soak_requests.sampled(soak.rng, soak.sizes)))
 
 
 async def hang_up_while_streaming(soak: Soak) -> None:
     path, body = soak.rng.choice(soak.bodies)
-    body = {**body, "stream": True, "max_tokens": 200, "ignore_eos": True}
+    body = {**body, "stream": True, "max_tokens": soak.sizes.tokens(200), "ignore_eos": True}
     chunks = soak.rng.randrange(1, 30)
     expect_served(soak, "hang-up", await complete(HOST, soak.port, body, path=path, stop_after_chunks=chunks))
 
 
 async def hang_up_before_answer(soak: Soak) -> None:
     path, body = soak.rng.choice(soak.bodies)
-    _, writer = await send(HOST, soak.port, path, json.dumps({**body, "max_tokens": 200}).encode())
+    _, writer = await send(HOST, soak.port, path, json.dumps({**body, "max_tokens": soak.sizes.tokens(200)}).encode())
     await asyncio.sleep(soak.rng.random() * 0.5)
     writer.transport.abort()
 
@@ -204,8 +152,8 @@ async def abort_by_id(soak: Soak) -> None:
     rid = f"soak-{soak.rng.randrange(1 << 60)}"
     body = {
         "rid": rid,
-        "text": stream_load.prompt(soak.rng.randrange(1 << 30), 50),
-        "sampling_params": {"max_new_tokens": 500, "temperature": 0, "ignore_eos": True},
+        "text": stream_load.prompt(soak.rng.randrange(1 << 30), soak.sizes.words(50)),
+        "sampling_params": {"max_new_tokens": soak.sizes.answer_tokens, "temperature": 0, "ignore_eos": True},
     }
     running = asyncio.create_task(request("POST", soak.port, "/generate", json.dumps(body).encode()))
     await asyncio.sleep(soak.rng.random() * 0.5)
@@ -218,7 +166,7 @@ async def abort_by_id(soak: Soak) -> None:
 
 
 async def ask_nonsense(soak: Soak) -> None:
-    body = soak.rng.choice(INVALID_BODIES)
+    body = soak.rng.choice(soak_requests.INVALID_BODIES)
     path = soak.rng.choice(["/v1/completions", "/v1/chat/completions"])
     if soak.rng.random() < 0.1:
         body, path = b"{}", "/v1/nowhere"
@@ -229,7 +177,7 @@ async def ask_nonsense(soak: Soak) -> None:
 
 async def send_garbage(soak: Soak) -> None:
     _, writer = await asyncio.open_connection(HOST, soak.port)
-    writer.write(soak.rng.choice(GARBAGE))
+    writer.write(soak.rng.choice(soak_requests.GARBAGE))
     await asyncio.sleep(soak.rng.random() * 0.2)
     writer.transport.abort()
 
@@ -286,12 +234,14 @@ async def watch(soak: Soak, process: subprocess.Popen, samples: list[dict]) -> N
 async def wait_until_idle(soak: Soak, idle: dict[str, float]) -> None:
     deadline = time.monotonic() + 60.0
     while True:
+        await request("POST", soak.port, "/flush_cache")
         now = await metrics(soak.port)
         differing = {name: now[name] for name in IDLE_GAUGES if name in idle and now[name] != idle[name]}
         if not differing:
             return
         if time.monotonic() > deadline:
-            soak.fail(f"not back to idle: {differing}, before the run {({name: idle[name] for name in differing})}")
+            before = {name: idle[name] for name in differing}
+            soak.fail(f"not back to idle: {differing}, before the run {before}")
             return
         await asyncio.sleep(0.5)
 
@@ -301,7 +251,7 @@ async def answer_alone(soak: Soak, port: int) -> None:
         answer = await complete(HOST, port, body, path=path)
         if answer.status != 200:
             sys.exit(f"soak: a solo run failed with status {answer.status}: {answer.error}")
-        soak.references.append(answer.text)
+        soak.references.append(answer)
 
 
 async def run(soak: Soak, process: subprocess.Popen, clients: int) -> list[dict]:
@@ -321,6 +271,15 @@ async def run(soak: Soak, process: subprocess.Popen, clients: int) -> list[dict]
         await wait_until_idle(soak, idle)
         check_memory(soak, samples, length, rss_bytes(process.pid))
     return samples
+
+
+async def show_counters(soak: Soak) -> None:
+    shown = {
+        name.split(":")[1]: value
+        for name, value in (await metrics(soak.port)).items()
+        if name.endswith(SHOWN_COUNTERS) or (":spec_" in name and "_bucket" not in name)
+    }
+    print(json.dumps(shown))
 
 
 def check_memory(soak: Soak, samples: list[dict], length: float, end: int) -> None:
@@ -385,11 +344,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--hayate", type=Path, default=ROOT / "build" / "hayate")
     parser.add_argument("--model", help="default: the default model")
+    parser.add_argument("--prompt-words", type=int, default=Sizes.prompt_words, help="of the longest prompt")
+    parser.add_argument("--answer-tokens", type=int, default=Sizes.answer_tokens, help="of the longest answer")
     parser.add_argument("--reference-flags", help="of a server that gives the references; default: the server itself")
     parser.add_argument("flags", nargs="*", help=f"flags of hayate serve, after --; default: {' '.join(SMALL_POOL)}")
     args = parser.parse_args()
 
-    soak = Soak(0, random.Random(args.seed), 60.0 * args.minutes, determined_bodies(args.seed))
+    sizes = Sizes(args.prompt_words, args.answer_tokens)
+    bodies = soak_requests.determined(args.seed, sizes)
+    soak = Soak(0, random.Random(args.seed), 60.0 * args.minutes, sizes, bodies)
     if args.reference_flags is not None:
         ask_reference(args, soak)
 
@@ -397,8 +360,7 @@ def main() -> int:
         await wait_until_ready(soak.port, process, log)
         samples = await run(soak, process, args.clients)
         if process.poll() is None:
-            drafted = {name: value for name, value in (await metrics(soak.port)).items() if ":spec_" in name}
-            print(json.dumps({name: value for name, value in drafted.items() if "_bucket" not in name}))
+            await show_counters(soak)
         return samples
 
     with serve(args, args.flags or SMALL_POOL) as (process, port, log):

@@ -23,15 +23,21 @@ def prompt(seed: int, words: int) -> str:
 @dataclass
 class Answer:
     status: int = 0
-    text: str = ""
+    # By choice.
+    texts: dict[int, str] = field(default_factory=dict)
+    logprobs: dict[int, list[float]] = field(default_factory=dict)
+    finish_reasons: dict[int, str] = field(default_factory=dict)
     tokens: int = 0  # from usage
     cached_tokens: int = 0
-    finish_reason: str | None = None
     done: bool = False  # [DONE] arrived
     error: str = ""
     ttft_s: float = 0.0
     total_s: float = 0.0
     chunk_times: list[float] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return self.texts.get(0, "")
 
 
 async def read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
@@ -102,9 +108,15 @@ def take_event(answer: Answer, text: str) -> None:
         answer.error = json.dumps(event["error"])
         return
     for choice in event.get("choices", []):
+        index = choice.get("index", 0)
         message = choice.get("delta") or choice.get("message") or {}
-        answer.text += choice.get("text") or message.get("content") or ""
-        answer.finish_reason = choice.get("finish_reason") or answer.finish_reason
+        said = choice.get("text") or message.get("content") or ""
+        answer.texts[index] = answer.texts.get(index, "") + said
+        if logprobs := choice.get("logprobs"):
+            chat = [token["logprob"] for token in logprobs.get("content") or []]
+            answer.logprobs.setdefault(index, []).extend(logprobs.get("token_logprobs") or chat)
+        if reason := choice.get("finish_reason"):
+            answer.finish_reasons[index] = reason
     if usage := event.get("usage"):
         answer.tokens = usage["completion_tokens"]
         answer.cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0

@@ -18,14 +18,19 @@ from byte_tokenizer import write_tokenizer
 SMALL = ["--max-total-tokens", "1024", "--chunked-prefill-size", "48"]
 
 
-@contextlib.contextmanager
-def serve(case: str, folder: Path, *flags: str) -> Iterator[ServerProcess]:
-    """`case`: a folder of tests/golden; it gets a tokenizer where it has none."""
+def golden_checkpoint(case: str, folder: Path) -> Path:
+    """A copy of a folder of tests/golden; it gets a tokenizer where it has none."""
     checkpoint = folder / "checkpoint"
     shutil.copytree(GOLDEN / case, checkpoint)
     if not (checkpoint / "tokenizer.json").exists():
         write_tokenizer(checkpoint)
-    arguments = ["--model-path", str(checkpoint), "--enable-cache-report", *SMALL, *flags]
+    return checkpoint
+
+
+@contextlib.contextmanager
+def serve(case: str, folder: Path, *flags: str) -> Iterator[ServerProcess]:
+    """`case`: a folder of tests/golden."""
+    arguments = ["--model-path", str(golden_checkpoint(case, folder)), "--enable-cache-report", *SMALL, *flags]
     with ServerProcess(arguments, folder / "server.log") as process:
         yield process
 

@@ -2,9 +2,10 @@
 
 import httpx
 import pytest
-from golden_server import serve
+from golden_server import client_of, complete, serve, tokens
 
 CASES = ["deepseek_v4/ratio_32", "deepseek_v41/tiny"]
+DSPARK = ["--speculative-algorithm", "DSPARK", "--speculative-adaptive", "off"]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.replace("/", "_"))
@@ -19,3 +20,24 @@ def test_chat_uses_the_vendors_encoding(case, tmp_path):
         without = httpx.post(url, json=chat, timeout=60.0)
     # The text about effort is the prompt of thinking alone.
     assert without.json()["usage"]["prompt_tokens"] + 50 < answer.json()["usage"]["prompt_tokens"], without.text
+
+
+@pytest.mark.parametrize("drafts", [[], DSPARK], ids=["plain", "dspark"])
+def test_windows_that_are_replayed_exactly_change_no_answer(drafts, tmp_path):
+    case, replay = "deepseek_drafts/v41_dspark", ["--swa-bounded-replay", "exact"]
+    with (
+        serve(case, tmp_path / "replaying", *replay, *drafts) as replaying,
+        serve(case, tmp_path / "plain", "--disable-radix-cache") as plain,
+        client_of(replaying) as one,
+        client_of(plain) as other,
+    ):
+        base = tokens(3, 300)
+        cached = 0
+        for length in (40, 120, 290, 300, 200):
+            for tail in range(2):
+                prompt = base[:length] + tokens(length + tail, 5)
+                answers = [complete(client, prompt, max_tokens=30, logprobs=1) for client in (one, other)]
+                assert answers[0].choices[0].text == answers[1].choices[0].text
+                assert answers[0].choices[0].logprobs == answers[1].choices[0].logprobs
+                cached += answers[0].usage.prompt_tokens_details.cached_tokens
+        assert cached > 500
