@@ -7,6 +7,7 @@
 #include "app/bench_commands.h"
 #include "base/json_writer.h"
 #include "base/mapped_file.h"
+#include "bench/rank_measurement.h"
 #include "bench/rank_simulation.h"
 #include "comm/expert_plan_json.h"
 
@@ -21,7 +22,8 @@ struct BenchRanksOptions {
   std::vector<int32_t> batches = {8, 16, 32, 64, 128, 256};
   int num_redundant = 64;
   double zipf = 0.5;
-  std::string record;  // of counts; empty: Zipf
+  std::string record;    // of counts; empty: Zipf
+  bool measure = false;  // on ranks of this machine
   bool json = false;
 };
 
@@ -114,7 +116,43 @@ void PrintTable(const std::vector<Row>& rows) {
   }
 }
 
+std::string ToJson(const std::vector<bench::RankMeasurement>& measurements) {
+  std::string out;
+  JsonWriter json(out);
+  json.BeginArray();
+  for (const bench::RankMeasurement& m : measurements) {
+    json.BeginObject();
+    json.Field("rows_per_rank", m.rows);
+    json.Field("placement", m.placement);
+    json.Field("imbalance", m.imbalance);
+    json.Field("foretold_us_per_layer", m.foretold_us);
+    json.Field("measured_us_per_layer", m.measured_us);
+    json.EndObject();
+  }
+  json.EndArray();
+  return out;
+}
+
+Status Measure(const BenchRanksOptions& options) {
+  ASSIGN_OR_RETURN(const auto measurements,
+                   bench::MeasureRanks({.num_ranks = options.simulation.step.num_ranks,
+                                        .zipf = options.zipf,
+                                        .seed = options.simulation.seed}));
+  if (options.json) {
+    fmt::print("{}\n", ToJson(measurements));
+    return OkStatus();
+  }
+  fmt::print("{:>6} {:>10} {:>9} {:>9} {:>9} {:>6}\n", "rows", "placement", "imbalance", "foretold",
+             "measured", "ratio");
+  for (const bench::RankMeasurement& m : measurements) {
+    fmt::print("{:>6} {:>10} {:>9.2f} {:>9.0f} {:>9.0f} {:>6.2f}\n", m.rows, m.placement,
+               m.imbalance, m.foretold_us, m.measured_us, m.foretold_us / m.measured_us);
+  }
+  return OkStatus();
+}
+
 Status BenchRanks(const BenchRanksOptions& options) {
+  if (options.measure) return Measure(options);
   bench::RankSimulationOptions simulation = options.simulation;
   ASSIGN_OR_RETURN(simulation.model, bench::FindRankModel(options.shape));
   ASSIGN_OR_RETURN(const bench::ExpertRouting routing, MakeRouting(options, simulation.model));
@@ -188,6 +226,9 @@ void AddBenchRanks(CLI::App& bench, Command& chosen) {
       ->check(NumberBetween(0, 1e6))
       ->capture_default_str();
   command->add_option("--seed", s.seed);
+  command->add_flag("--measure", options->measure,
+                    "a layer on --ranks CPU ranks of this machine: its times, and what the "
+                    "simulation foretells");
   command->add_flag("--json", options->json, "one JSON object");
   command->callback([&chosen, options] { chosen = [options] { return BenchRanks(*options); }; });
 }

@@ -1,5 +1,8 @@
 #include "bench/rank_shapes.h"
 
+#include <algorithm>
+
+#include "base/check.h"
 #include "base/error.h"
 
 namespace hayate::bench {
@@ -48,6 +51,17 @@ RankModel V41Flash() {
 }
 
 }  // namespace
+
+double RankRates::ExpertUs(int32_t rows) const {
+  CHECK(!expert_costs.empty());
+  if (rows == 0) return 0;
+  const ExpertCost& first = expert_costs.front();
+  if (rows <= first.rows || expert_costs.size() == 1) return first.us;
+  auto high = std::ranges::lower_bound(expert_costs, rows, {}, &ExpertCost::rows);
+  if (high == expert_costs.end()) --high;
+  const ExpertCost& low = *(high - 1);
+  return low.us + (high->us - low.us) * (rows - low.rows) / (high->rows - low.rows);
+}
 
 Result<RankModel> FindRankModel(std::string_view name) {
   if (name == "v4-flash") return V4Flash();

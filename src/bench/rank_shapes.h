@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 
@@ -26,10 +27,13 @@ struct RankModel {
   double cache_bytes = 0;
   double cache_bytes_per_token = 0;
 
-  // A row to an expert's rank: fp8 with an f32 scale for 128 values.
-  double dispatch_row_bytes() const { return hidden_size * (1.0 + 4.0 / 128); }
-  // A row back from one expert: bf16.
-  double combine_row_bytes() const { return 2.0 * hidden_size; }
+  // Of a value on its way to an expert's rank: fp8 with an f32 scale for 128 of them. And back:
+  // bf16.
+  double dispatch_value_bytes = 1.0 + 4.0 / 128;
+  double combine_value_bytes = 2.0;
+
+  double dispatch_row_bytes() const { return hidden_size * dispatch_value_bytes; }
+  double combine_row_bytes() const { return hidden_size * combine_value_bytes; }
   double flops_per_expert_row() const { return 6.0 * hidden_size * expert_size; }
   double flops_per_dense_row() const { return 2.0 * dense_params; }
 };
@@ -37,15 +41,25 @@ struct RankModel {
 // "v4-flash" or "v4.1-flash".
 Result<RankModel> FindRankModel(std::string_view name);
 
+// What one expert takes for its rows, all of it.
+struct ExpertCost {
+  int32_t rows = 0;
+  double us = 0;
+};
+
 // Rates of one rank's device.
 struct RankRates {
   double memory_gb_s = 4300;  // measured on an H200, and so below
   double tflop_s = 1450;      // fp8 products
   double link_gb_s = 370;     // to other ranks, each direction
   double exchange_us = 15;    // of one dispatch or combine before its first byte
+  // Measured, in place of the first two for experts; rows ≥ 1 and rising. Straight lines between
+  // them and beyond the last.
+  std::vector<ExpertCost> expert_costs = {};
 
   double MemoryUs(double bytes) const { return bytes / (memory_gb_s * 1e3); }
   double ComputeUs(double flops) const { return flops / (tflop_s * 1e6); }
+  double ExpertUs(int32_t rows) const;  // with expert_costs
   double LinkUs(double bytes) const { return bytes / (link_gb_s * 1e3); }
 };
 

@@ -121,25 +121,10 @@ class Simulator {
         (model_.cache_bytes +
          model_.cache_bytes_per_token * static_cast<double>(options_.step.context)) /
         model_.num_layers;
-    LayerTimes times;
+    LayerTimes times = TimeExperts(model_, rates, traffic);
     times.attention_us =
         std::max(rates.MemoryUs(model_.dense_params + cache_bytes),
                  rates.ComputeUs(model_.flops_per_dense_row() * static_cast<double>(rows)));
-    for (size_t r = 0; r < traffic.rows.size(); ++r) {
-      const auto touched = static_cast<double>(traffic.experts_touched[r]);
-      const auto computed = static_cast<double>(traffic.rows[r]);
-      times.experts_us = std::max({times.experts_us, rates.MemoryUs(touched * model_.expert_bytes),
-                                   rates.ComputeUs(model_.flops_per_expert_row() * computed)});
-      const auto link = [&](int64_t out, int64_t in, double bytes) {
-        return rates.exchange_us + rates.LinkUs(static_cast<double>(std::max(out, in)) * bytes);
-      };
-      times.dispatch_us = std::max(
-          times.dispatch_us,
-          link(traffic.dispatched[r], traffic.dispatch_received[r], model_.dispatch_row_bytes()));
-      times.combine_us =
-          std::max(times.combine_us,
-                   link(traffic.combined[r], traffic.combine_sent[r], model_.combine_row_bytes()));
-    }
     return times;
   }
 
@@ -188,6 +173,31 @@ class Simulator {
 };
 
 }  // namespace
+
+LayerTimes TimeExperts(const RankModel& model, const RankRates& rates,
+                       const LayerTraffic& traffic) {
+  LayerTimes times;
+  for (size_t r = 0; r < traffic.rows.size(); ++r) {
+    const auto touched = static_cast<double>(traffic.experts_touched[r]);
+    const auto computed = static_cast<double>(traffic.rows[r]);
+    double experts_us = std::max(rates.MemoryUs(touched * model.expert_bytes),
+                                 rates.ComputeUs(model.flops_per_expert_row() * computed));
+    if (!rates.expert_costs.empty()) {
+      experts_us = 0;
+      for (const int32_t rows : traffic.expert_rows[r]) experts_us += rates.ExpertUs(rows);
+    }
+    times.experts_us = std::max(times.experts_us, experts_us);
+    const auto link = [&](int64_t out, int64_t in, double bytes) {
+      return rates.exchange_us + rates.LinkUs(static_cast<double>(std::max(out, in)) * bytes);
+    };
+    times.dispatch_us = std::max(
+        times.dispatch_us,
+        link(traffic.dispatched[r], traffic.dispatch_received[r], model.dispatch_row_bytes()));
+    times.combine_us = std::max(times.combine_us, link(traffic.combined[r], traffic.combine_sent[r],
+                                                       model.combine_row_bytes()));
+  }
+  return times;
+}
 
 Result<RankSimulation> SimulateRanks(const RankSimulationOptions& options,
                                      const ExpertRouting& routing) {

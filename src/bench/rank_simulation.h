@@ -53,12 +53,15 @@ struct RankSimulation {
 Result<RankSimulation> SimulateRanks(const RankSimulationOptions& options,
                                      const ExpertRouting& routing);
 
-// Two chains of pieces of work in turns on a compute and a link resource: µs until both are done.
-// `compute` and `link` are one batch's pieces of each layer: attention, dispatch, experts, combine.
+// The pieces of one layer: what its slowest rank takes of each.
 struct LayerTimes {
   double attention_us = 0, dispatch_us = 0, experts_us = 0, combine_us = 0;
   double total() const { return attention_us + dispatch_us + experts_us + combine_us; }
 };
+// All but attention_us.
+LayerTimes TimeExperts(const RankModel& model, const RankRates& rates, const LayerTraffic& traffic);
+
+// Two chains of pieces of work in turns on a compute and a link resource: µs until both are done.
 double OverlapTwoBatches(const std::vector<LayerTimes>& first,
                          const std::vector<LayerTimes>& second);
 

@@ -184,6 +184,26 @@ TEST(SimulateRanks, OneRankCostsWhatItReads) {
   EXPECT_NEAR(run.tokens_per_s, 1000 * 3.25 / run.step_ms * 1e3, 1e-6);
 }
 
+TEST(TimeExperts, TakesMeasuredCostsOfEachExpertInPlaceOfTheRates) {
+  const RankModel model = SmallModel();
+  RankRates rates = {.memory_gb_s = 1, .exchange_us = 0};
+  rates.expert_costs = {{1, 10}, {4, 16}, {8, 36}};
+  EXPECT_EQ(rates.ExpertUs(0), 0);
+  EXPECT_EQ(rates.ExpertUs(1), 10);
+  EXPECT_DOUBLE_EQ(rates.ExpertUs(2), 12);
+  EXPECT_DOUBLE_EQ(rates.ExpertUs(4), 16);
+  EXPECT_DOUBLE_EQ(rates.ExpertUs(10), 46);
+  // Two ranks of two experts: experts 0 and 1 lie on the first.
+  const auto placement = comm::ExpertPlacement::Trivial(4, 0, 2).value();
+  const std::vector<std::vector<int32_t>> chosen = {{0, 1, 0}, {0, 3, 0}};
+  const LayerTraffic traffic = CountTraffic(chosen, 1, placement);
+  EXPECT_EQ(traffic.expert_rows, (std::vector<std::vector<int32_t>>{{4, 1}, {0, 1}}));
+  EXPECT_DOUBLE_EQ(TimeExperts(model, rates, traffic).experts_us, 16 + 10);
+  // The one expert of the second rank alone would be read at 1 MB a millisecond.
+  rates.expert_costs.clear();
+  EXPECT_DOUBLE_EQ(TimeExperts(model, rates, traffic).experts_us, 2000);
+}
+
 TEST(SimulateRanks, RefusesWhatDoesNotFit) {
   const ExpertRouting routing = ExpertRouting::Zipf(1, 15, 0.0, 1);
   EXPECT_FALSE(SimulateRanks({.model = SmallModel()}, routing).ok());

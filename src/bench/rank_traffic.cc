@@ -78,7 +78,8 @@ LayerTraffic CountTraffic(std::span<const std::vector<int32_t>> chosen, int top_
                        &traffic.dispatch_received, &traffic.combined, &traffic.combine_sent}) {
     counts->assign(ranks, 0);
   }
-  std::vector<bool> touched(static_cast<size_t>(placement.num_physical()));
+  traffic.expert_rows.assign(ranks,
+                             std::vector<int32_t>(static_cast<size_t>(placement.per_rank()), 0));
   std::vector<int> reached(static_cast<size_t>(top_k));  // ranks that got the row already
   for (size_t from = 0; from < ranks; ++from) {
     const auto num_rows = std::ssize(chosen[from]) / top_k;
@@ -90,10 +91,8 @@ LayerTraffic CountTraffic(std::span<const std::vector<int32_t>> chosen, int top_
         const int to = placement.rank_of(physical);
         const auto dest = static_cast<size_t>(to);
         ++traffic.rows[dest];
-        if (!touched[static_cast<size_t>(physical)]) {
-          touched[static_cast<size_t>(physical)] = true;
-          ++traffic.experts_touched[dest];
-        }
+        const auto place = static_cast<size_t>(placement.place_of(physical));
+        if (traffic.expert_rows[dest][place]++ == 0) ++traffic.experts_touched[dest];
         if (dest == from) continue;
         ++traffic.combined[from];
         ++traffic.combine_sent[dest];

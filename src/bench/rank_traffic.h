@@ -34,6 +34,7 @@ class ExpertRouting {
 struct LayerTraffic {
   std::vector<int64_t> rows;                           // that its experts compute, one a choice
   std::vector<int64_t> experts_touched;                // of its experts
+  std::vector<std::vector<int32_t>> expert_rows;       // of `rows`, by the rank's places
   std::vector<int64_t> dispatched, dispatch_received;  // rows to and from other ranks
   std::vector<int64_t> combined, combine_sent;         // rows back to it, and back from it
 };
