@@ -406,13 +406,16 @@ INSTANTIATE_TEST_SUITE_P(
                                   models::WindowReuse::kReplayedExactly},
                       HybridModel{"tests/golden/deepseek_drafts/v41_dspark", DType::kF32,
                                   models::WindowReuse::kReplayedExactly,
-                                  models::DraftKind::kDspark}),
+                                  models::DraftKind::kDspark},
+                      HybridModel{"tests/golden/deepseek_drafts/v4_mtp", DType::kF32,
+                                  models::WindowReuse::kStored, models::DraftKind::kNextN},
+                      HybridModel{"tests/golden/deepseek_drafts/v4_pro_dspark", DType::kF32,
+                                  models::WindowReuse::kStored, models::DraftKind::kDspark}),
     [](const auto& test) {
       const std::filesystem::path path = test.param.path;
       const bool replays = test.param.window_reuse != models::WindowReuse::kStored;
-      return path.parent_path().filename().string() + "_" +
-             std::string(Info(test.param.kv_dtype).name) + (replays ? "_replayed" : "") +
-             (test.param.draft == models::DraftKind::kNone ? "" : "_dspark");
+      return path.parent_path().filename().string() + "_" + path.filename().string() + "_" +
+             std::string(Info(test.param.kv_dtype).name) + (replays ? "_replayed" : "");
     });
 
 }  // namespace

@@ -330,6 +330,8 @@ INSTANTIATE_TEST_SUITE_P(
         ::testing::Values(Case{"v3_mtp", Drafts("v3_mtp"), models::DraftKind::kNextN},
                           Case{"v4_mtp", Drafts("v4_mtp"), models::DraftKind::kNextN},
                           Case{"v4_dspark", Drafts("v4_dspark"), models::DraftKind::kDspark},
+                          Case{"v4_pro_dspark", Drafts("v4_pro_dspark"),
+                               models::DraftKind::kDspark},
                           Case{"v41_dspark", Drafts("v41_dspark"), models::DraftKind::kDspark}),
         ::testing::Values(kDep2, kEp2, kDp2Tp2, kDep4)),
     [](const auto& tested) {
