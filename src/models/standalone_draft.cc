@@ -15,11 +15,13 @@ class StandaloneDraft final : public DraftModel {
   StandaloneDraft(std::unique_ptr<Model> model, int32_t max_drafts)
       : model_(std::move(model)),
         max_drafts_(max_drafts),
-        rows_(model_->cache_layout().groups.size()) {}
-
-  const std::vector<CacheGroup>& cache_groups() const override {
-    return model_->cache_layout().groups;
+        groups_(model_->cache_layout().groups),
+        rows_(groups_.size()) {
+    // Beside the target's, which may be of the same architecture.
+    for (CacheGroup& group : groups_) group.name.insert(0, "draft_");
   }
+
+  const std::vector<CacheGroup>& cache_groups() const override { return groups_; }
   int64_t page_bytes(int group) const override { return model_->page_bytes(group); }
   int32_t max_drafts() const override { return max_drafts_; }
   bool has_confidence() const override { return false; }
@@ -41,6 +43,7 @@ class StandaloneDraft final : public DraftModel {
 
   std::unique_ptr<Model> model_;
   const int32_t max_drafts_;
+  std::vector<CacheGroup> groups_;
   std::vector<ops::AttentionRows> rows_;  // per group
 
   // From Advance to the last Next; arrays in the step's workspace.

@@ -17,7 +17,7 @@ enum class CacheKind : uint8_t {
 };
 
 struct CacheGroup {
-  std::string name;  // "kv", "kv_window", "csa_state"
+  std::string name;  // "kv", "kv_window", "csa_state"; no other group of the layout has it
   CacheKind kind = CacheKind::kFull;
   int32_t window = 0;  // kWindow: tokens, counting the current one
   // kWindow: no part of cached prefixes. A sequence that begins behind one computes the prefix's

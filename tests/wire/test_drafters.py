@@ -13,6 +13,9 @@ EAGLE3 = [
 ]  # fmt: skip
 MTP = ["--speculative-algorithm", "NEXTN", "--speculative-num-steps", "4"]
 DSPARK = ["--speculative-algorithm", "DSPARK"]
+STANDALONE = [
+    "--speculative-algorithm", "STANDALONE", "--speculative-num-steps", "3", "--speculative-draft-model-path",
+]  # fmt: skip
 NGRAM = ["--speculative-algorithm", "NGRAM", "--speculative-num-steps", "6"]
 CASES = {
     "v3_mtp": ("deepseek_drafts/v3_mtp", MTP),
@@ -22,6 +25,7 @@ CASES = {
     "v41_dspark": ("deepseek_drafts/v41_dspark", DSPARK),
     "llama_eagle3": ("eagle3/llama/target", [*EAGLE3, str(GOLDEN / "eagle3/llama/head")]),
     "qwen3_eagle3": ("eagle3/qwen3/target", [*EAGLE3, str(GOLDEN / "eagle3/qwen3/head")]),
+    "llama_standalone": ("dense/llama", [*STANDALONE, str(GOLDEN / "dense/llama")]),
     "v4_ngram": ("deepseek_v4/ratio_32", NGRAM),
     "v41_ngram": ("deepseek_v41/tiny", NGRAM),
 }
