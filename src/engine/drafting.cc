@@ -14,6 +14,9 @@ namespace {
 constexpr int32_t kMaxFill = 8192;
 // Waiting for a commit costs the overlap of its step: not for a guess less likely than this.
 constexpr float kLikely = 0.5f;
+// Guesses from the text that are less likely are not verified even where that seems free: what the
+// measured times are wrong by is more than they bring.
+constexpr float kLeastChance = 0.1f;
 // Drafts that nobody asked for must cost nothing: the wait wants a tenth more tokens a second,
 // beyond what the overlap is worth and the measured times may be wrong by.
 constexpr double kUnaskedGain = 1.1;
@@ -188,8 +191,10 @@ void Drafting::Draft(sched::Sequence& sequence, State& state) const {
     }
     for (size_t i = 0; i < sequence.drafts.size(); ++i) {
       chance *= state.by_match.Rate(index.match_length() + static_cast<int32_t>(i));
+      if (cost_ && chance < kLeastChance) break;
       state.survival.push_back(chance);
     }
+    if (cost_) sequence.drafts.resize(state.survival.size());
   } else if (state.proposed_at == sequence.known()) {
     const size_t count = std::min(state.proposed.size(), static_cast<size_t>(limit));
     sequence.drafts.assign(state.proposed.begin(),
