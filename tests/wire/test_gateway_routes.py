@@ -231,7 +231,7 @@ def test_higher_classes_leave_the_queue_first_and_never_above_their_keys(log: Pa
 
 def test_a_keys_tokens_are_counted_and_its_concurrency_is_bounded(log: Path, tmp_path: Path) -> None:
     async def answer(reply: Reply) -> None:
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(1.0)
         await reply.send(200, ANSWER)
 
     keys = tmp_path / "keys.json"
