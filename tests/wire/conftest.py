@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx
 import openai
 import pytest
+from patience import patient
 from server_process import ServerProcess
 
 
@@ -40,11 +41,11 @@ def start_server(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
 
 @pytest.fixture
 def client(server: ServerProcess) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=120.0) as made:
+    with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=patient(120)) as made:
         yield made
 
 
 @pytest.fixture
 def http(server: ServerProcess) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, timeout=120.0) as made:
+    with httpx.Client(base_url=server.url, timeout=patient(120)) as made:
         yield made

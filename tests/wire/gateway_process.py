@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+from patience import patient
 from server_process import BINARY, STOP_TIMEOUT_S, free_port, parse_metrics
 
 ANSWER = {
@@ -195,7 +196,7 @@ class ScriptedWorker:
                 writer.transport.abort()
 
         self.loop.call_soon_threadsafe(stop)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + patient(5)
         while time.monotonic() < deadline:
             try:
                 httpx.get(self.url + "/health", timeout=0.2)
@@ -230,7 +231,7 @@ class GatewayProcess:
             self.process = subprocess.Popen([*command, *flags], stdout=log, stderr=subprocess.STDOUT)
 
     def wait_until(self, path: str = "/readiness", status: int = 200, seconds: float = 20.0) -> None:
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + patient(seconds)
         seen: object = None
         while time.monotonic() < deadline:
             assert self.process.poll() is None, f"the gateway exited\n{self.log_text()}"
@@ -244,7 +245,7 @@ class GatewayProcess:
         raise AssertionError(f"{path} gave {seen}, not {status}\n{self.log_text()}")
 
     def wait_for_workers(self, count: int, seconds: float = 20.0) -> None:
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + patient(seconds)
         healthy = -1
         while time.monotonic() < deadline:
             try:
@@ -257,13 +258,13 @@ class GatewayProcess:
         raise AssertionError(f"{healthy} workers are healthy, not {count}\n{self.log_text()}")
 
     def metrics(self) -> dict[str, float]:
-        return parse_metrics(httpx.get(self.url + "/metrics", timeout=10.0).text)
+        return parse_metrics(httpx.get(self.url + "/metrics", timeout=patient(10)).text)
 
     def stop(self) -> None:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            code = self.process.wait(STOP_TIMEOUT_S)
+            code = self.process.wait(patient(STOP_TIMEOUT_S))
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise AssertionError(f"still running after SIGTERM\n{self.log_text()}") from None

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import openai
+from patience import patient
 from server_process import ROOT, ServerProcess
 
 GOLDEN = ROOT / "tests" / "golden"
@@ -37,7 +38,7 @@ def serve(case: str, folder: Path, *flags: str) -> Iterator[ServerProcess]:
 
 @contextlib.contextmanager
 def client_of(process: ServerProcess) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=120.0) as made:
+    with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=patient(120)) as made:
         yield made
 
 

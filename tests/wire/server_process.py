@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 import httpx
+from patience import patient
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BINARY = Path(os.environ.get("HAYATE_BINARY", ROOT / "build" / "hayate"))
@@ -45,7 +46,7 @@ class ServerProcess:
             self.process = subprocess.Popen([*command, *flags], stdout=log, stderr=subprocess.STDOUT)
 
     def wait_until_ready(self) -> None:
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + patient(START_TIMEOUT_S)
         while True:
             code = self.process.poll()
             assert code is None, f"the server exited with {code} while starting\n{self.log_tail()}"
@@ -77,7 +78,7 @@ class ServerProcess:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            code = self.process.wait(STOP_TIMEOUT_S)
+            code = self.process.wait(patient(STOP_TIMEOUT_S))
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -96,7 +97,7 @@ class ServerProcess:
 
     def metrics(self) -> dict[str, float]:
         """The samples of /metrics by name with labels, e.g. 'sglang:num_running_reqs{...}'."""
-        return parse_metrics(httpx.get(self.url + "/metrics", timeout=10.0).raise_for_status().text)
+        return parse_metrics(httpx.get(self.url + "/metrics", timeout=patient(10)).raise_for_status().text)
 
     def rss_bytes(self) -> int:
         for line in Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii").splitlines():

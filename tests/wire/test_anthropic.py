@@ -8,6 +8,7 @@ import httpx
 import jsonschema
 import openai
 import pytest
+from patience import patient
 from server_process import ServerProcess
 from wire_checks import check_alive, user, wait_until_idle
 
@@ -25,7 +26,7 @@ TOOLS = [{"name": "add", "description": "Adds two numbers.", "input_schema": ADD
 
 @pytest.fixture
 def claude(server: ServerProcess) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0, timeout=120.0) as made:
+    with anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0, timeout=patient(120)) as made:
         yield made
 
 
@@ -236,7 +237,7 @@ def test_other_errors_have_anthropics_shape_too(http: httpx.Client, claude: anth
 def test_the_key_may_come_in_either_header(start_server: Callable[..., ServerProcess]):
     server = start_server("--api-key", "secret")
     body = {"messages": user("Hi."), "max_tokens": 2}
-    with httpx.Client(base_url=server.url, timeout=60.0) as http:
+    with httpx.Client(base_url=server.url, timeout=patient(60)) as http:
         check_refused(http.post("/v1/messages", json=body), 401, "authentication_error")
         for headers in ({"x-api-key": "secret"}, {"Authorization": "Bearer secret"}):
             assert http.post("/v1/messages", json=body, headers=headers).status_code == 200
@@ -275,7 +276,7 @@ def test_the_budget_ends_the_thinking(thinker: ServerProcess, budget: int):
         empty = claude.messages.count_tokens(model=MODEL, messages=user("")).input_tokens
         # Two spellings of one text may differ by a token or two.
         assert counted - empty <= budget + 4
-    with httpx.Client(base_url=thinker.url, timeout=60.0) as http:
+    with httpx.Client(base_url=thinker.url, timeout=patient(60)) as http:
         events = stream(http, **fields)
         assert joined(events, "thinking") == thinking.thinking
         assert joined(events, "text") == "".join(block.text for block in rest)
@@ -284,7 +285,7 @@ def test_the_budget_ends_the_thinking(thinker: ServerProcess, budget: int):
 
 
 def test_thinking_that_is_not_asked_for_is_off(thinker: ServerProcess):
-    with httpx.Client(base_url=thinker.url, timeout=60.0) as http:
+    with httpx.Client(base_url=thinker.url, timeout=patient(60)) as http:
         body = {"max_tokens": 10, "messages": user("What is 2 + 2?"), "temperature": 0}
         for extra in ({}, {"thinking": {"type": "disabled"}}):
             content = http.post("/v1/messages", json={**body, **extra}).json()["content"]

@@ -6,13 +6,14 @@ import time
 
 import httpx
 import pytest
+from patience import patient
 from wire_checks import PROBE, complete_text, metric, user, wait_until_idle
 
 LONG = {"temperature": 0, "ignore_eos": True, "max_tokens": 6000}
 
 
 def wait_until_running(server, count: int) -> None:
-    deadline = time.monotonic() + 20.0
+    deadline = time.monotonic() + patient(20)
     while metric(server, "num_running_reqs") < count:
         assert time.monotonic() < deadline
         time.sleep(0.005)

@@ -2,6 +2,7 @@
 
 import httpx
 import pytest
+from patience import patient
 from wire_checks import (
     PROBE,
     check_alive,
@@ -104,7 +105,7 @@ def test_b017_unseeded_answers_differ_after_a_restart(start_server, http):
     groups = []
     for _ in range(2):
         fresh = start_server()
-        with httpx.Client(base_url=fresh.url, timeout=60.0) as other:
+        with httpx.Client(base_url=fresh.url, timeout=patient(60)) as other:
             groups.append([complete_text(other, prompt="Once upon", temperature=1.2, max_tokens=8) for _ in range(4)])
         fresh.stop()
     assert groups[0] != groups[1]

@@ -4,12 +4,13 @@ import subprocess
 
 import httpx
 import pytest
+from patience import patient
 from server_process import BINARY, ServerProcess
 
 
 def start_fails(path) -> str:
     """What the binary says; it must refuse before it loads a model."""
-    done = subprocess.run([BINARY, "serve", "--config", path], check=False, capture_output=True, text=True, timeout=20)
+    done = subprocess.run([BINARY, "serve", "--config", path], check=False, capture_output=True, text=True, timeout=patient(20))
     assert done.returncode == 2, done
     return done.stderr
 

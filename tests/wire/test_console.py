@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from patience import patient
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 from server_process import ServerProcess
 
@@ -89,7 +90,7 @@ def test_an_answer_of_the_model_streams_in(page: Page, server: ServerProcess) ->
     page.get_by_label("Most tokens of an answer").fill("12")
     say(page, "Name a colour.")
     body = {"messages": [{"role": "user", "content": "Name a colour."}], "max_tokens": 12, "temperature": 0}
-    direct = httpx.post(server.url + "/v1/chat/completions", json=body, timeout=60).json()
+    direct = httpx.post(server.url + "/v1/chat/completions", json=body, timeout=patient(60)).json()
     expected = direct["choices"][0]["message"]["content"]
     answer = page.locator(".turn.assistant")
     expect(answer.locator(".text").first).to_have_text(expected)
@@ -189,7 +190,7 @@ def test_the_live_page_shows_what_the_server_does(page: Page, server: ServerProc
     body = {"prompt": "Once upon a time", "max_tokens": 64, "ignore_eos": True}
     generated = charts.filter(has_text="Generated tokens").locator("output")
     for _ in range(20):
-        httpx.post(server.url + "/v1/completions", json=body, timeout=60).raise_for_status()
+        httpx.post(server.url + "/v1/completions", json=body, timeout=patient(60)).raise_for_status()
         if generated.text_content() not in {"–", "0.0/s"}:
             break
     expect(generated).not_to_have_text("0.0/s")

@@ -11,6 +11,7 @@ import time
 import httpx
 import openai
 import pytest
+from patience import patient
 from server_process import BINARY
 from wire_checks import (
     PROBE,
@@ -36,7 +37,7 @@ def json_lines(path) -> list[dict]:
 
 
 def wait_for(condition, timeout_s: float = 10.0):
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + patient(timeout_s)
     while not (value := condition()):
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -81,11 +82,11 @@ def test_a_pause_may_end_what_runs(http, server):
 
 def test_a_paused_server_stops_when_told(start_server):
     server = start_server()
-    with httpx.Client(base_url=server.url, timeout=60.0) as http:
+    with httpx.Client(base_url=server.url, timeout=patient(60)) as http:
         assert http.post("/pause_generation", json={"mode": "in_place"}).status_code == 200
         answers = []
         thread = threading.Thread(
-            target=lambda: answers.append(httpx.post(server.url + "/v1/completions", json=PROBE, timeout=60.0))
+            target=lambda: answers.append(httpx.post(server.url + "/v1/completions", json=PROBE, timeout=patient(60)))
         )
         thread.start()
         wait_for(lambda: http.get("/get_load").json()[0]["num_waiting_reqs"] == 1)
@@ -98,7 +99,7 @@ def test_aborting_takes_an_exact_name(http, server):
     ends = {}
 
     def run(rid: str) -> None:
-        answer = httpx.post(server.url + "/generate", json={**LONG, "rid": rid}, timeout=60.0).json()
+        answer = httpx.post(server.url + "/generate", json={**LONG, "rid": rid}, timeout=patient(60)).json()
         ends[rid] = answer["meta_info"]["finish_reason"]["type"]
 
     threads = [threading.Thread(target=run, args=(rid,)) for rid in ("job", "job-2")]
@@ -221,14 +222,14 @@ def test_a_trace_shows_engine_and_device(http, server, tmp_path):
     check_error(http.post("/start_profile", json={"output_dir": "/no/such/folder"}), 400, param="output_dir")
 
     out = tmp_path / "trace.json"
-    subprocess.run([BINARY, "trace", server.url, "--steps", "4", "--last", "-o", out], check=True, timeout=30)
+    subprocess.run([BINARY, "trace", server.url, "--steps", "4", "--last", "-o", out], check=True, timeout=patient(30))
     assert len([e for e in json.loads(out.read_text())["traceEvents"] if e["name"] == "forward"]) == 4
     assert "hayate:step_gap_seconds_count" in {key.split("{")[0] for key in server.metrics()}
 
 
 def test_keys_open_what_they_should(start_server):
     server = start_server("--api-key", "one", "--api-key", "two", "--admin-api-key", "root")
-    with httpx.Client(base_url=server.url, timeout=60.0) as http:
+    with httpx.Client(base_url=server.url, timeout=patient(60)) as http:
         assert http.get("/health").status_code == 200
         check_error(http.post("/v1/completions", json=PROBE), 401, "missing")
         check_error(http.post("/v1/completions", json=PROBE, headers=bearer("three")), 401, "wrong")
@@ -253,7 +254,7 @@ def test_the_key_file_is_read_again_on_sighup(start_server, tmp_path):
     keys = tmp_path / "keys.json"
     keys.write_text(json.dumps({"keys": [{"id": "a", "key": "k1"}]}))
     server = start_server("--api-key-file", str(keys))
-    with httpx.Client(base_url=server.url, timeout=60.0) as http:
+    with httpx.Client(base_url=server.url, timeout=patient(60)) as http:
 
         def status(key: str) -> int:
             return http.get("/v1/models", headers=bearer(key)).status_code
@@ -272,7 +273,7 @@ def test_the_key_file_is_read_again_on_sighup(start_server, tmp_path):
 def test_a_key_has_so_many_requests_under_way(start_server):
     server = start_server("--api-key", "one", "--api-key", "two", "--max-concurrent-per-key", "2")
     body = {**LONG, "stream": True}
-    with httpx.Client(base_url=server.url, timeout=60.0, headers=bearer("one")) as http, contextlib.ExitStack() as held:
+    with httpx.Client(base_url=server.url, timeout=patient(60), headers=bearer("one")) as http, contextlib.ExitStack() as held:
         # The iterators are kept: a dropped one closes its response.
         streams = [held.enter_context(http.stream("POST", "/generate", json=body)).iter_lines() for _ in range(2)]
         for lines in streams:
@@ -289,7 +290,7 @@ def test_logs_name_requests_and_traces(start_server, tmp_path):
     access, spans = tmp_path / "access.jsonl", tmp_path / "spans.jsonl"
     server = start_server("--access-log", str(access), "--trace-file", str(spans), "--api-key", "secret-key")
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-    with httpx.Client(base_url=server.url, timeout=60.0, headers=bearer("secret-key")) as http:
+    with httpx.Client(base_url=server.url, timeout=patient(60), headers=bearer("secret-key")) as http:
         mine = http.post(
             "/v1/completions",
             json={**PROBE, "prompt": "a private prompt"},

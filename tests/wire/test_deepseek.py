@@ -3,6 +3,7 @@
 import httpx
 import pytest
 from golden_server import client_of, complete, serve, tokens
+from patience import patient
 
 CASES = ["deepseek_v4/ratio_32", "deepseek_v41/tiny"]
 DSPARK = ["--speculative-algorithm", "DSPARK", "--speculative-adaptive", "off"]
@@ -14,10 +15,10 @@ def test_chat_uses_the_vendors_encoding(case, tmp_path):
     body = {"model": "default", "messages": messages, "max_tokens": 4, "temperature": 0.0}
     with serve(case, tmp_path) as process:
         url = process.url + "/v1/chat/completions"
-        answer = httpx.post(url, json=body, timeout=60.0)
+        answer = httpx.post(url, json=body, timeout=patient(60))
         assert answer.status_code == 200, answer.text
         chat = {**body, "chat_template_kwargs": {"thinking": False}}
-        without = httpx.post(url, json=chat, timeout=60.0)
+        without = httpx.post(url, json=chat, timeout=patient(60))
     # The text about effort is the prompt of thinking alone.
     assert without.json()["usage"]["prompt_tokens"] + 50 < answer.json()["usage"]["prompt_tokens"], without.text
 

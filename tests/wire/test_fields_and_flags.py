@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import jsonschema
 import pytest
+from patience import patient
 from server_process import BINARY, ServerProcess
 from wire_checks import GREEDY, PROBE, chat, check_error, complete, complete_text, generate, repeated, user
 
@@ -23,7 +24,7 @@ Start = Callable[..., ServerProcess]
 
 
 def client_of(server: ServerProcess) -> httpx.Client:
-    return httpx.Client(base_url=server.url, timeout=120.0)
+    return httpx.Client(base_url=server.url, timeout=patient(120))
 
 
 def test_the_last_message_is_gone_on_with(http: httpx.Client) -> None:
@@ -300,7 +301,7 @@ def test_https_is_served_and_a_new_certificate_is_followed(tmp_path: Path) -> No
     cert, key = make_certificate(tmp_path)
     server = ServerProcess(["--ssl-certfile", str(cert), "--ssl-keyfile", str(key)], tmp_path / "server.log")
     url = f"https://127.0.0.1:{server.port}"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patient(60)
 
     def wait_for(check: Callable[[], bool]) -> None:
         while time.monotonic() < deadline:
@@ -315,12 +316,12 @@ def test_https_is_served_and_a_new_certificate_is_followed(tmp_path: Path) -> No
 
     try:
         wait_for(lambda: presented() == cert.read_text().strip())
-        old = httpx.Client(base_url=url, verify=ssl.create_default_context(cafile=str(cert)), timeout=60)
+        old = httpx.Client(base_url=url, verify=ssl.create_default_context(cafile=str(cert)), timeout=patient(60))
         wait_for(lambda: old.get("/health").status_code == 200)
         assert complete_text(old, **PROBE).startswith(" Paris")
         assert "[DONE]" in old.post(COMPLETIONS, json={**PROBE, "stream": True}).text
         with pytest.raises(httpx.TransportError):
-            httpx.get(f"http://127.0.0.1:{server.port}/health", timeout=5)
+            httpx.get(f"http://127.0.0.1:{server.port}/health", timeout=patient(5))
         (tmp_path / "new").mkdir()
         new_cert, new_key = make_certificate(tmp_path / "new")
         new_key.replace(key)
@@ -328,7 +329,7 @@ def test_https_is_served_and_a_new_certificate_is_followed(tmp_path: Path) -> No
         wait_for(lambda: presented() == cert.read_text().strip())
         # What is connected stays so.
         assert complete_text(old, **PROBE).startswith(" Paris")
-        with httpx.Client(base_url=url, verify=ssl.create_default_context(cafile=str(cert)), timeout=60) as new:
+        with httpx.Client(base_url=url, verify=ssl.create_default_context(cafile=str(cert)), timeout=patient(60)) as new:
             assert new.get("/health").status_code == 200
         old.close()
         server.stop()
@@ -398,7 +399,7 @@ def test_a_high_priority_overtakes_those_that_wait(start_server: Start) -> None:
             await client.post("/continue_generation", json={})
             await asyncio.gather(*asked)
 
-        client = httpx.AsyncClient(base_url=http.base_url, timeout=120)
+        client = httpx.AsyncClient(base_url=http.base_url, timeout=patient(120))
         asyncio.run(run())
         assert order[0] == "high"
 
@@ -414,7 +415,7 @@ def test_a_high_priority_overtakes_those_that_wait(start_server: Start) -> None:
     ],
 )
 def test_flags_that_there_are_not_name_what_to_use(flags: list[str], says: str) -> None:
-    done = subprocess.run([str(BINARY), "serve", *flags], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([str(BINARY), "serve", *flags], capture_output=True, text=True, check=False, timeout=patient(60))
     assert done.returncode != 0
     assert says in done.stderr + done.stdout, done.stderr
     assert flags[0].lstrip("-") in done.stderr + done.stdout
@@ -436,6 +437,6 @@ def test_flags_that_there_are_not_name_what_to_use(flags: list[str], says: str) 
     ],
 )
 def test_a_flag_with_a_wrong_value_stops_the_start_and_is_named(flags: list[str], says: str) -> None:
-    done = subprocess.run([str(BINARY), "serve", *flags], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([str(BINARY), "serve", *flags], capture_output=True, text=True, check=False, timeout=patient(60))
     assert done.returncode != 0
     assert says in done.stderr + done.stdout

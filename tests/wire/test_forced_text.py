@@ -6,6 +6,7 @@ import json
 import httpx
 import jsonschema
 import pytest
+from patience import patient
 from server_process import ServerProcess
 from wire_checks import generate
 
@@ -38,7 +39,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory):
     log = tmp_path_factory.mktemp("plain") / "server.log"
     with (
         ServerProcess(["--speculative-algorithm", "NONE"], log) as process,
-        httpx.Client(base_url=process.url, timeout=240.0) as made,
+        httpx.Client(base_url=process.url, timeout=patient(240)) as made,
     ):
         yield made
 

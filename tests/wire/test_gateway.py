@@ -13,6 +13,7 @@ import httpx
 import openai
 import pytest
 from gateway_process import ANSWER, GatewayProcess, Reply, ScriptedWorker, event, gateway_before
+from patience import patient
 
 CHAT = "/v1/chat/completions"
 
@@ -47,7 +48,7 @@ def test_distinct_requests_spread(log: Path, policy: str) -> None:
         await reply.send(200, ANSWER)
 
     workers = [ScriptedWorker(slow) for _ in range(4)]
-    with gateway_before(workers, log, "--policy", policy) as gateway, httpx.Client(timeout=30) as client:
+    with gateway_before(workers, log, "--policy", policy) as gateway, httpx.Client(timeout=patient(30)) as client:
         with ThreadPoolExecutor(16) as pool:
             statuses = list(
                 pool.map(
@@ -134,7 +135,7 @@ def test_clients_that_leave_are_noticed_and_forgotten(log: Path) -> None:
         clients = [socket.create_connection(("127.0.0.1", gateway.port)) for _ in range(100)]
         for client in clients:
             client.sendall(head.encode() + body)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + patient(10)
         while sum(shares(workers)) < 100 and time.monotonic() < deadline:
             time.sleep(0.01)
         left = time.monotonic()
@@ -228,12 +229,12 @@ def test_requests_wait_for_the_only_worker_to_come_back_up_to_their_deadline(log
         answers: list[httpx.Response] = []
 
         def post() -> None:
-            answers.append(httpx.post(gateway.url + CHAT, json=chat(), timeout=20))
+            answers.append(httpx.post(gateway.url + CHAT, json=chat(), timeout=patient(20)))
 
         threads = [threading.Thread(target=post) for _ in range(6)]
         for thread in threads:
             thread.start()
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + patient(5)
         while len(answers) < 3:  # the room has three places
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -247,7 +248,7 @@ def test_requests_wait_for_the_only_worker_to_come_back_up_to_their_deadline(log
         assert gateway.metrics()["hayate_gateway_waiting_room"] == 0
         again.kill()
         begin = time.monotonic()
-        late = httpx.post(gateway.url + CHAT, json=chat(), timeout=20)
+        late = httpx.post(gateway.url + CHAT, json=chat(), timeout=patient(20))
         assert late.status_code == 503
         assert late.json()["error"]["code"] == "no_healthy_workers"
         assert 3.5 < time.monotonic() - begin < 8
@@ -265,10 +266,10 @@ def test_a_worker_that_is_well_but_broke_its_connections_is_tried_again_at_once(
     flags = ["--cb-failure-threshold", "2", "--cb-timeout-duration-secs", "600", "--retry-max-retries", "1"]
     with gateway_before([ScriptedWorker(script)], log, *flags) as gateway:
         for _ in range(3):
-            assert httpx.post(gateway.url + CHAT, json=chat(), timeout=20).status_code in (502, 503)
+            assert httpx.post(gateway.url + CHAT, json=chat(), timeout=patient(20)).status_code in (502, 503)
         state["break"] = False
         # Its health route answers, so that nobody waits out the ten minutes of the breaker.
-        assert httpx.post(gateway.url + CHAT, json=chat(), timeout=20).status_code == 200
+        assert httpx.post(gateway.url + CHAT, json=chat(), timeout=patient(20)).status_code == 200
 
 
 def test_each_rank_of_a_process_is_a_worker_of_its_own(log: Path) -> None:
@@ -296,7 +297,7 @@ def test_a_slow_answer_is_asked_for_a_second_time_elsewhere(log: Path) -> None:
     flags = ["--policy", "passthrough", "--hedge-after-ms", "100", "--hedge-max-share", "1"]
     with gateway_before([first, second], log, *flags) as gateway:
         for stream in (False, True):
-            answer = httpx.post(gateway.url + CHAT, json=chat(stream=stream), timeout=20)
+            answer = httpx.post(gateway.url + CHAT, json=chat(stream=stream), timeout=patient(20))
             assert answer.status_code == 200
             assert "[DONE]" in answer.text if stream else answer.json() == ANSWER
         assert shares([first, second]) == [2, 2]
@@ -314,7 +315,7 @@ def test_a_slow_answer_is_asked_for_a_second_time_elsewhere(log: Path) -> None:
             await reply.send(200, ANSWER)
 
         first.script, second.script = fail, late
-        assert httpx.post(gateway.url + CHAT, json=chat(), timeout=20).json() == ANSWER
+        assert httpx.post(gateway.url + CHAT, json=chat(), timeout=patient(20)).json() == ANSWER
         assert shares([first, second]) == [3, 3]
 
 
@@ -410,7 +411,7 @@ def test_a_removed_worker_finishes_its_streams_and_gets_nothing_new(log: Path) -
 
     workers = [ScriptedWorker(slow), ScriptedWorker(slow)]
     with gateway_before(workers, log, "--policy", "round_robin") as gateway, ThreadPoolExecutor(4) as pool:
-        streams = [pool.submit(httpx.post, gateway.url + CHAT, json=chat(stream=True), timeout=30) for _ in range(4)]
+        streams = [pool.submit(httpx.post, gateway.url + CHAT, json=chat(stream=True), timeout=patient(30)) for _ in range(4)]
         while sum(shares(workers)) < 4:
             time.sleep(0.01)
         listed = httpx.get(gateway.url + "/workers").json()
@@ -418,10 +419,10 @@ def test_a_removed_worker_finishes_its_streams_and_gets_nothing_new(log: Path) -
         number = next(w["id"] for w in listed["workers"] if w["url"] == workers[0].url)
         assert httpx.delete(f"{gateway.url}/workers/{number}").status_code == 202
         for _ in range(3):
-            assert "[DONE]" in httpx.post(gateway.url + CHAT, json=chat(stream=True), timeout=30).text
+            assert "[DONE]" in httpx.post(gateway.url + CHAT, json=chat(stream=True), timeout=patient(30)).text
         assert shares(workers)[0] == 2
         assert all("9 " in stream.result().text and "[DONE]" in stream.result().text for stream in streams)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + patient(5)
         while httpx.get(gateway.url + "/workers").json()["total"] > 1:
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -439,13 +440,13 @@ def test_sigterm_drains(log: Path) -> None:
 
     workers = [ScriptedWorker(slow)]
     with gateway_before(workers, log, "--drain-settle-secs", "3") as gateway, ThreadPoolExecutor(10) as pool:
-        streams = [pool.submit(httpx.post, gateway.url + CHAT, json=chat(stream=True), timeout=30) for _ in range(10)]
+        streams = [pool.submit(httpx.post, gateway.url + CHAT, json=chat(stream=True), timeout=patient(30)) for _ in range(10)]
         while sum(shares(workers)) < 10:
             time.sleep(0.01)
         gateway.process.terminate()
         gateway.wait_until("/readiness", 503, 2.5)
         assert httpx.get(gateway.url + "/health").status_code == 200
-        late = pool.submit(httpx.post, gateway.url + CHAT, json=chat(stream=True), timeout=30)
+        late = pool.submit(httpx.post, gateway.url + CHAT, json=chat(stream=True), timeout=patient(30))
         for stream in [*streams, late]:
             assert "[DONE]" in stream.result().text
         gateway.stop()
@@ -458,7 +459,7 @@ def test_limits_answer_429_in_json_and_queued_requests_run(log: Path) -> None:
 
     flags = ["--max-concurrent-requests", "2", "--queue-size", "2", "--queue-timeout-secs", "5"]
     with gateway_before([ScriptedWorker(slow)], log, *flags) as gateway, ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda _: httpx.post(gateway.url + CHAT, json=chat(), timeout=30), range(8)))
+        answers = list(pool.map(lambda _: httpx.post(gateway.url + CHAT, json=chat(), timeout=patient(30)), range(8)))
         counts = collections.Counter(answer.status_code for answer in answers)
         assert counts[200] >= 4
         assert counts[429] == 8 - counts[200]
@@ -507,7 +508,7 @@ def test_large_bodies_flow_through_and_slow_clients_slow_only_themselves(log: Pa
         body = json.dumps(chat(blob.decode())).encode()
         for content in (body, (body[i : i + 100_000] for i in range(0, len(body), 100_000))):
             answer = httpx.post(
-                gateway.url + CHAT, content=content, headers={"Content-Type": "application/json"}, timeout=60
+                gateway.url + CHAT, content=content, headers={"Content-Type": "application/json"}, timeout=patient(60)
             )
             assert answer.json() == {"bytes": len(body)}
         slow = socket.create_connection(("127.0.0.1", gateway.port))

@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 from gateway_process import ANSWER, Reply, ScriptedWorker, event, gateway_before
+from patience import patient
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": "M", "messages": [{"role": "user", "content": "hi"}]}
@@ -28,7 +29,7 @@ async def hang(reply: Reply) -> None:
 def test_a_worker_that_does_not_begin_to_answer_is_given_up(log: Path) -> None:
     with gateway_before([ScriptedWorker(hang)], log, "--request-timeout-secs", "0.3", "--disable-retries") as gateway:
         begin = time.monotonic()
-        answer = httpx.post(gateway.url + CHAT, json=BODY, timeout=20)
+        answer = httpx.post(gateway.url + CHAT, json=BODY, timeout=patient(20))
         assert time.monotonic() - begin > 0.25
         assert answer.status_code == 504
         assert answer.json()["error"]["type"] == "timeout_error"
@@ -37,7 +38,7 @@ def test_a_worker_that_does_not_begin_to_answer_is_given_up(log: Path) -> None:
 def test_another_one_is_asked_instead(log: Path) -> None:
     slow, quick = ScriptedWorker(hang), ScriptedWorker()
     with gateway_before([slow, quick], log, "--request-timeout-secs", "0.3", "--policy", "round_robin") as gateway:
-        answers = [httpx.post(gateway.url + CHAT, json=BODY, timeout=20) for _ in range(4)]
+        answers = [httpx.post(gateway.url + CHAT, json=BODY, timeout=patient(20)) for _ in range(4)]
         assert [answer.status_code for answer in answers] == [200] * 4
         assert slow.requests
         assert all(request.aborted.wait(5) for request in slow.requests)
@@ -72,7 +73,7 @@ def test_a_worker_that_accepts_no_connection_is_given_up_and_another_one_asked(l
             seconds = []
             for _ in range(6):
                 begin = time.monotonic()
-                answer = httpx.post(gateway.url + CHAT, json=BODY, timeout=20)
+                answer = httpx.post(gateway.url + CHAT, json=BODY, timeout=patient(20))
                 seconds.append(time.monotonic() - begin)
                 assert answer.status_code == 200
         assert len(other.requests) == 6
@@ -87,7 +88,7 @@ def test_without_another_worker_the_client_hears_that_it_cannot_be_reached(log: 
         lost.kill()
         with port_that_accepts_nothing(lost.port):
             begin = time.monotonic()
-            answer = httpx.post(gateway.url + CHAT, json={**BODY, "stream": True}, timeout=20)
+            answer = httpx.post(gateway.url + CHAT, json={**BODY, "stream": True}, timeout=patient(20))
             assert 0.25 < time.monotonic() - begin < 3
         assert answer.status_code == 502
         error = answer.json()["error"]
@@ -101,7 +102,7 @@ def test_with_retries_it_is_waited_for_up_to_the_deadline(log: Path) -> None:
         lost.kill()
         with port_that_accepts_nothing(lost.port):
             begin = time.monotonic()
-            answer = httpx.post(gateway.url + CHAT, json=BODY, timeout=20)
+            answer = httpx.post(gateway.url + CHAT, json=BODY, timeout=patient(20))
             assert 1 < time.monotonic() - begin < 5
         assert answer.status_code == 503
         assert answer.headers["retry-after"]
@@ -115,7 +116,7 @@ def test_a_stream_that_falls_silent_ends_with_an_error(log: Path) -> None:
         await reply.wait_for_abort(30)
 
     with gateway_before([ScriptedWorker(begin_and_hang)], log, "--stream-idle-timeout-secs", "0.3") as gateway:
-        with httpx.stream("POST", gateway.url + CHAT, json={**BODY, "stream": True}, timeout=20) as stream:
+        with httpx.stream("POST", gateway.url + CHAT, json={**BODY, "stream": True}, timeout=patient(20)) as stream:
             text = "".join(stream.iter_text())
         assert "one " in text
         assert '"error"' in text
@@ -126,7 +127,7 @@ def test_a_body_over_the_bound_is_refused_however_it_comes(log: Path) -> None:
     worker = ScriptedWorker()
     with gateway_before([worker], log, "--max-payload-size", "3000000") as gateway:
         large = json.dumps({**BODY, "user": "x" * 2_900_000})
-        assert httpx.post(gateway.url + CHAT, content=large, timeout=20).status_code == 200
+        assert httpx.post(gateway.url + CHAT, content=large, timeout=patient(20)).status_code == 200
         assert len(worker.requests) == 1
         # By its announced length, before a byte of it is read.
         with socket.create_connection(("127.0.0.1", gateway.port)) as client:
@@ -134,7 +135,7 @@ def test_a_body_over_the_bound_is_refused_however_it_comes(log: Path) -> None:
             client.settimeout(10)
             assert client.recv(65536).startswith(b"HTTP/1.1 413")
         # By what came, while most of it was on its way to the worker already.
-        answer = httpx.post(gateway.url + CHAT, content=(b"x" * 500_000 for _ in range(8)), timeout=20)
+        answer = httpx.post(gateway.url + CHAT, content=(b"x" * 500_000 for _ in range(8)), timeout=patient(20))
         assert answer.status_code == 413
         assert answer.json()["error"]["type"] == "invalid_request_error"
         assert len(worker.requests) == 1

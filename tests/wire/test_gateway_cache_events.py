@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 from gateway_process import GatewayProcess
+from patience import patient
 from server_process import ServerProcess
 
 FLAGS = ["--enable-metrics", "--enable-cache-events", "--max-total-tokens", "4096"]
@@ -18,15 +19,15 @@ def words(seed: int, count: int) -> str:
 
 def ask(url: str, prompt: str) -> None:
     body = {"prompt": prompt, "max_tokens": 1, "temperature": 0}
-    assert httpx.post(url + "/v1/completions", json=body, timeout=60).status_code == 200
+    assert httpx.post(url + "/v1/completions", json=body, timeout=patient(60)).status_code == 200
 
 
 def read(server: ServerProcess, epoch: str = "0", after: int = 0) -> dict:
-    return httpx.get(server.url + f"/v1/cache_events?epoch={epoch}&after={after}", timeout=10).raise_for_status().json()
+    return httpx.get(server.url + f"/v1/cache_events?epoch={epoch}&after={after}", timeout=patient(10)).raise_for_status().json()
 
 
 def eventually(check: Callable[[], bool], seconds: float = 10.0) -> bool:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patient(seconds)
     while not check():
         if time.monotonic() > deadline:
             return False

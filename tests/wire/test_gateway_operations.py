@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 from gateway_process import ANSWER, GatewayProcess, Reply, ScriptedWorker, event, gateway_before
+from patience import patient
 from server_process import free_port
 
 CHAT = "/v1/chat/completions"
@@ -146,7 +147,7 @@ class ApiServer:
         with contextlib.suppress(OSError):
             while True:
                 with self.changed:
-                    self.changed.wait_for(lambda start=sent: len(self.events) > start, timeout=30)
+                    self.changed.wait_for(lambda start=sent: len(self.events) > start, timeout=patient(30))
                     fresh = self.events[sent:]
                     sent = len(self.events)
                 for version, line in fresh:
@@ -185,7 +186,7 @@ def test_kubernetes_pods_come_and_go(log: Path) -> None:
         assert httpx.post(gateway.url + CHAT, json=BODY).json() == ANSWER
         api.set_pod("b", "127.0.0.2", ready=False)
         api.set_pod("a", "127.0.0.1", ready=False)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + patient(10)
         while httpx.get(gateway.url + "/workers").json()["total"] > 0:
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -194,7 +195,7 @@ def test_kubernetes_pods_come_and_go(log: Path) -> None:
         lists = api.lists
         api.version += 1
         api.emit({"type": "ERROR", "object": {"code": 410}})
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + patient(10)
         while api.lists == lists:
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -245,14 +246,14 @@ def test_a_successor_takes_over_without_losing_a_request(log: Path) -> None:
     def traffic() -> None:
         while not stop.is_set():
             try:
-                if httpx.post(process.url + CHAT, json=BODY, timeout=10).status_code != 200:
+                if httpx.post(process.url + CHAT, json=BODY, timeout=patient(10)).status_code != 200:
                     failures.append("status")
             except httpx.TransportError as error:
                 failures.append(repr(error))
             done.append(1)
 
     streaming = threading.Thread(
-        target=lambda: texts.append(httpx.post(process.url + CHAT, json={**BODY, "stream": True}, timeout=30).text)
+        target=lambda: texts.append(httpx.post(process.url + CHAT, json={**BODY, "stream": True}, timeout=patient(30)).text)
     )
     sender = threading.Thread(target=traffic)
     streaming.start()
@@ -270,7 +271,7 @@ def test_a_successor_takes_over_without_losing_a_request(log: Path) -> None:
     successor = int(process.log_text().split("SIGUSR2: process ")[1].split()[0])
     assert httpx.post(process.url + CHAT, json=BODY).json() == ANSWER
     os.kill(successor, signal.SIGTERM)
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + patient(15)
     while time.monotonic() < deadline:
         try:
             httpx.get(process.url + "/health", timeout=1)
@@ -307,7 +308,7 @@ def test_tls_on_both_sides(log: Path, tmp_path: Path) -> None:
             assert httpx.post(outer.url + CHAT, json=BODY).json() == ANSWER
         assert "[DONE]" in httpx.post(outer.url + CHAT, json={**BODY, "stream": True}).text
         big = {**BODY, "messages": [{"role": "user", "content": "x" * 3_000_000}]}
-        assert httpx.post(outer.url + CHAT, json=big, timeout=30).json() == ANSWER
+        assert httpx.post(outer.url + CHAT, json=big, timeout=patient(30)).json() == ANSWER
         outer.stop()
         inner.stop()
     finally:

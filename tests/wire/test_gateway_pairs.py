@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 from gateway_process import ANSWER, GatewayProcess, Reply, ScriptedWorker, event
+from patience import patient
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": "M", "messages": [{"role": "user", "content": "hi"}]}
@@ -77,7 +78,7 @@ def test_decodes_answer_waits_for_prefill(log: Path) -> None:
 
     prefill, decode = ScriptedWorker(wait, mode="prefill"), ScriptedWorker(mode="decode")
     with pair([prefill], [decode], log) as gateway, ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(httpx.post, gateway.url + CHAT, json={**BODY, "stream": True}, timeout=20)
+        answer = pool.submit(httpx.post, gateway.url + CHAT, json={**BODY, "stream": True}, timeout=patient(20))
         time.sleep(0.3)
         assert not answer.done()
         go.set()
@@ -165,12 +166,12 @@ def test_a_failing_decode_frees_prefill_and_is_retried_on_another(log: Path, fau
         if fault == "refuses":
             failing.kill()
         for _ in range(4):
-            assert httpx.post(gateway.url + CHAT, json=BODY, timeout=10).json() == ANSWER
+            assert httpx.post(gateway.url + CHAT, json=BODY, timeout=patient(10)).json() == ANSWER
         assert len(good.requests) == 4
         if fault != "refuses":
             assert failing.requests
         aborted = len(prefill.requests) - 4
-        deadline = time.monotonic() + 2
+        deadline = time.monotonic() + patient(2)
         while sum(request.aborted.is_set() for request in prefill.requests) < aborted:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -193,12 +194,12 @@ def test_a_failing_prefill_cancels_decode_and_its_mistakes_are_told(log: Path) -
     prefill, decode = ScriptedWorker(prefill_script, mode="prefill"), ScriptedWorker(decode_waits, mode="decode")
     with pair([prefill], [decode], log, "--retry-max-retries", "0") as gateway:
         for stream in (False, True):
-            answer = httpx.post(gateway.url + CHAT, json={**BODY, "stream": stream}, timeout=5)
+            answer = httpx.post(gateway.url + CHAT, json={**BODY, "stream": stream}, timeout=patient(5))
             assert answer.status_code == 400
             assert "600 tokens" in answer.json()["error"]["message"]
             assert decode.requests[-1].aborted.wait(2)
         mode["status"] = 500
-        answer = httpx.post(gateway.url + CHAT, json=BODY, timeout=5)
+        answer = httpx.post(gateway.url + CHAT, json=BODY, timeout=patient(5))
         assert answer.status_code == 502
         assert answer.json()["error"]["code"] == "prefill_error"
         assert decode.requests[-1].aborted.wait(2)
@@ -213,7 +214,7 @@ def test_a_decode_that_dies_in_its_stream_ends_it_with_an_error(log: Path) -> No
 
     prefill, decode = ScriptedWorker(mode="prefill"), ScriptedWorker(die, mode="decode")
     with pair([prefill], [decode], log) as gateway:
-        text = httpx.post(gateway.url + CHAT, json={**BODY, "stream": True}, timeout=10).text
+        text = httpx.post(gateway.url + CHAT, json={**BODY, "stream": True}, timeout=patient(10)).text
         assert '"one "' in text
         assert '"error"' in text
         assert "[DONE]" not in text

@@ -17,6 +17,7 @@ import httpx
 import openai
 import pytest
 from gateway_process import GatewayProcess
+from patience import patient
 from server_process import ServerProcess
 
 SOAK_S = float(os.environ.get("HAYATE_GATEWAY_SOAK_S", "20"))
@@ -65,8 +66,8 @@ def requests_of(worker: ServerProcess) -> float:
 
 
 def test_answers_are_those_of_a_replica_and_streams_and_cancels_work(fleet: Fleet) -> None:
-    through = openai.OpenAI(base_url=fleet.gateway.url + "/v1", api_key="none", max_retries=0, timeout=60)
-    direct = openai.OpenAI(base_url=fleet.workers[0].url + "/v1", api_key="none", max_retries=0, timeout=60)
+    through = openai.OpenAI(base_url=fleet.gateway.url + "/v1", api_key="none", max_retries=0, timeout=patient(60))
+    direct = openai.OpenAI(base_url=fleet.workers[0].url + "/v1", api_key="none", max_retries=0, timeout=patient(60))
     model = through.models.list().data[0].id
     assert model == direct.models.list().data[0].id
     request = {
@@ -84,7 +85,7 @@ def test_answers_are_those_of_a_replica_and_streams_and_cancels_work(fleet: Flee
     stream = through.chat.completions.create(**{**request, "max_tokens": 2000}, stream=True)
     next(iter(stream))
     stream.close()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + patient(5)
     while any(v > 0 for w in fleet.workers for n, v in w.metrics().items() if n.startswith("sglang:num_running_reqs")):
         assert time.monotonic() < deadline, "the cancelled stream still runs"
         time.sleep(0.05)
@@ -100,7 +101,7 @@ def test_killed_replicas_cost_no_plain_request_and_every_broken_stream_says_so(f
     def send(seed: int) -> None:
         nonlocal plain, whole, broken
         rng = random.Random(seed)
-        client = openai.OpenAI(base_url=fleet.gateway.url + "/v1", api_key="none", max_retries=0, timeout=60)
+        client = openai.OpenAI(base_url=fleet.gateway.url + "/v1", api_key="none", max_retries=0, timeout=patient(60))
         while not stop.is_set():
             request = {
                 "model": model,
@@ -154,7 +155,7 @@ def test_killed_replicas_cost_no_plain_request_and_every_broken_stream_says_so(f
 
     def ask(number: int) -> int:
         body = {"model": model, "messages": [{"role": "user", "content": f"{number} sheep"}], "max_tokens": 4}
-        return httpx.post(fleet.gateway.url + "/v1/chat/completions", json=body, timeout=60).status_code
+        return httpx.post(fleet.gateway.url + "/v1/chat/completions", json=body, timeout=patient(60)).status_code
 
     with ThreadPoolExecutor(4 * REPLICAS) as pool:
         assert set(pool.map(ask, range(16 * REPLICAS))) == {200}

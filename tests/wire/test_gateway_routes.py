@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 from gateway_process import ANSWER, Reply, ScriptedWorker, gateway_before
+from patience import patient
 from server_process import BINARY
 
 CHAT = "/v1/chat/completions"
@@ -107,7 +108,7 @@ def test_every_other_route_reaches_a_worker_as_it_came(log: Path) -> None:
         ("POST", "/something/of/later?q=1", {"a": [1, 2]}),
     ]
     worker = ScriptedWorker(echo)
-    with gateway_before([worker], log) as gateway, httpx.Client(base_url=gateway.url, timeout=20) as client:
+    with gateway_before([worker], log) as gateway, httpx.Client(base_url=gateway.url, timeout=patient(20)) as client:
         for method, target, body in routes:
             content = b"" if body is None else json.dumps(body).encode()
             answer = client.request(method, target, content=content)
@@ -129,7 +130,7 @@ def test_what_concerns_all_workers_goes_to_all_and_one_answer_lists_theirs(log: 
 
     workers = [ScriptedWorker(answer), ScriptedWorker(answer), ScriptedWorker(refuse)]
     with gateway_before(workers, log) as gateway:
-        gathered = httpx.post(gateway.url + path, json={"rid": "r"}, timeout=20)
+        gathered = httpx.post(gateway.url + path, json={"rid": "r"}, timeout=patient(20))
         assert gathered.status_code == 400  # the worst
         parts = {part["url"]: (part["status"], part["body"]) for part in gathered.json()["workers"]}
         assert parts == {
@@ -144,7 +145,7 @@ def test_what_concerns_all_workers_goes_to_all_and_one_answer_lists_theirs(log: 
 def test_a_key_in_a_header_keeps_its_worker_until_that_is_gone(log: Path, policy: str) -> None:
     workers = [ScriptedWorker() for _ in range(4)]
     flags = ["--policy", policy, "--routing-key-header", "x-user"]
-    with gateway_before(workers, log, *flags) as gateway, httpx.Client(timeout=20) as client:
+    with gateway_before(workers, log, *flags) as gateway, httpx.Client(timeout=patient(20)) as client:
 
         def worker_of(key: str, prompt: str) -> int:
             before = [len(worker.requests) for worker in workers]
@@ -170,7 +171,7 @@ def test_a_slow_worker_gets_less_and_pass_through_routes_spread(log: Path) -> No
         return ScriptedWorker(answer)
 
     workers = [worker(0.4), worker(0.02), worker(0.02), worker(0.02)]
-    with gateway_before(workers, log) as gateway, httpx.Client(timeout=30) as client:
+    with gateway_before(workers, log) as gateway, httpx.Client(timeout=patient(30)) as client:
 
         def post(path: str, body: dict) -> int:
             return client.post(gateway.url + path, json=body).status_code
@@ -207,7 +208,7 @@ def test_higher_classes_leave_the_queue_first_and_never_above_their_keys(log: Pa
 
         def post(name: str, key: str, asked: str | None) -> int:
             headers = {"Authorization": f"Bearer {key}"} | ({"x-request-priority": asked} if asked else {})
-            return httpx.post(gateway.url + CHAT, json=chat(name), headers=headers, timeout=30).status_code
+            return httpx.post(gateway.url + CHAT, json=chat(name), headers=headers, timeout=patient(30)).status_code
 
         results = []
         sent = [
@@ -219,7 +220,7 @@ def test_higher_classes_leave_the_queue_first_and_never_above_their_keys(log: Pa
         ]
         for count, (name, key, asked) in enumerate(sent):
             results.append(pool.submit(post, name, key, asked))
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + patient(10)
             while gateway.metrics()["hayate_gateway_queue_length"] < count or not order:
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
@@ -250,7 +251,7 @@ def test_a_keys_tokens_are_counted_and_its_concurrency_is_bounded(log: Path, tmp
 
         def post(key: str, prompt: str = "hi") -> httpx.Response:
             headers = {"Authorization": f"Bearer {key}"}
-            return httpx.post(gateway.url + CHAT, json=chat(prompt), headers=headers, timeout=30)
+            return httpx.post(gateway.url + CHAT, json=chat(prompt), headers=headers, timeout=patient(30))
 
         # About 1000 tokens: into debt once, refused from then on with the time until it is paid.
         assert post("ka", "word " * 800).status_code == 200

@@ -5,6 +5,7 @@ import random
 import string
 
 import httpx
+from patience import patient
 from wire_checks import GREEDY, check_alive, complete_text, joined_stream, parse_sse, repeated, wait_until_idle
 
 NAMES = ["river", "stone", "cloud", "garden", "window", "market", "bridge", "forest"]
@@ -23,7 +24,7 @@ def prompts(count: int) -> list[dict]:
 
 async def post_all(url: str, bodies: list[dict], path: str = "/v1/completions") -> list[httpx.Response]:
     limits = httpx.Limits(max_connections=len(bodies))
-    async with httpx.AsyncClient(base_url=url, timeout=120.0, limits=limits) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=patient(120), limits=limits) as client:
         return await asyncio.gather(*(client.post(path, json=body) for body in bodies))
 
 
@@ -96,7 +97,7 @@ def test_b071_no_answer_holds_words_of_another_request(http, server):
     async def ask_all() -> None:
         limits = httpx.Limits(max_connections=64)
         gate = asyncio.Semaphore(64)
-        async with httpx.AsyncClient(base_url=server.url, timeout=120.0, limits=limits) as client:
+        async with httpx.AsyncClient(base_url=server.url, timeout=patient(120), limits=limits) as client:
 
             async def gated(code: str, i: int) -> None:
                 async with gate:

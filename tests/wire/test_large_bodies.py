@@ -7,6 +7,7 @@ import time
 
 import httpx
 import pytest
+from patience import patient
 from server_process import ServerProcess
 from wire_checks import GREEDY, user, wait_until_idle
 
@@ -103,7 +104,7 @@ def test_megabytes_for_one_request_stall_nobody(server: ServerProcess, path: str
     def post(
         answer: bytearray,
     ) -> None:  # without a client's own work on the bytes, which would hold up the other thread
-        with socket.create_connection(("127.0.0.1", server.port), timeout=120) as connection:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=patient(120)) as connection:
             connection.sendall(head.encode() + content)
             while piece := connection.recv(1 << 16):
                 answer.extend(piece)
@@ -124,7 +125,7 @@ def test_megabytes_for_one_request_stall_nobody(server: ServerProcess, path: str
 
     # A stall of the machine is not one of the server: that one would come back every time.
     tries = []
-    with httpx.Client(base_url=server.url, timeout=60) as probe:
+    with httpx.Client(base_url=server.url, timeout=patient(60)) as probe:
         probe.get("/health")
         while len(tries) < 5:
             slowest, whole = slowest_beside_it(probe)

@@ -2,6 +2,7 @@
 
 import httpx
 import pytest
+from patience import patient
 from server_process import ServerProcess
 from wire_checks import chat, check_alive, check_error, user
 
@@ -76,7 +77,7 @@ def own_template(tmp_path_factory):
     path.write_text(TEMPLATE, encoding="utf-8")
     with (
         ServerProcess(["--chat-template", str(path)], folder / "server.log") as server,
-        httpx.Client(base_url=server.url, timeout=60.0) as made,
+        httpx.Client(base_url=server.url, timeout=patient(60)) as made,
     ):
         yield made
 

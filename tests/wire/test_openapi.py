@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from patience import patient
 from server_process import ServerProcess
 from wire_checks import wait_until_idle
 
@@ -44,8 +45,8 @@ def test_no_request_of_the_schema_breaks_the_server(small_server: ServerProcess,
         "--phases", "examples,coverage,fuzzing", "--max-examples", "20",
         "--generation-deterministic", "--no-color", "--request-timeout", "30",
     ]  # fmt: skip
-    ran = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    ran = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=patient(240))
     assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-2000:]
     wait_until_idle(small_server, timeout_s=60)
-    with httpx.Client(base_url=small_server.url, timeout=60.0) as http:
+    with httpx.Client(base_url=small_server.url, timeout=patient(60)) as http:
         assert http.get("/health_generate").status_code == 200

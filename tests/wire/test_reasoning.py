@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from patience import patient
 from server_process import ServerProcess
 from wire_checks import GREEDY, user
 
@@ -21,7 +22,7 @@ def thinker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     (folder / "template.jinja").write_text(TEMPLATE)
     with (
         ServerProcess(["--chat-template", str(folder / "template.jinja")], folder / "server.log") as process,
-        httpx.Client(base_url=process.url, timeout=120.0) as http,
+        httpx.Client(base_url=process.url, timeout=patient(120)) as http,
     ):
         yield http
 

@@ -8,6 +8,7 @@ import httpx
 import jsonschema
 import openai
 import pytest
+from patience import patient
 from server_process import ServerProcess
 from wire_checks import check_alive, check_error, user, wait_until_idle
 
@@ -50,7 +51,7 @@ def stream(http: httpx.Client, **fields) -> list[dict]:
 
 
 def wait_for(client: openai.OpenAI, name: str, *statuses: str) -> openai.types.responses.Response:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patient(60)
     while True:
         response = client.responses.retrieve(name)
         if response.status in statuses:

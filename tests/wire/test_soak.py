@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from golden_server import golden_checkpoint
+from patience import patient
 from server_process import BINARY, ROOT
 
 DRAFTS = ["--speculative-adaptive", "off", "--speculative-algorithm"]
@@ -28,5 +29,5 @@ def test_a_crowd_leaves_no_trace(case, tmp_path):
     lengths = ["--prompt-words", "24", "--answer-tokens", "200"]
     load = ["--clients", "12", "--minutes", str(SECONDS / 60)]
     server = ["--", "--max-total-tokens", "1024", "--chunked-prefill-size", "96", *flags]
-    done = subprocess.run([*soak, *lengths, *load, *server], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([*soak, *lengths, *load, *server], capture_output=True, text=True, timeout=patient(300), check=False)
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]

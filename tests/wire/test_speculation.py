@@ -5,6 +5,7 @@ import random
 
 import httpx
 import pytest
+from patience import patient
 from server_process import ServerProcess
 from wire_checks import generate, repeated
 
@@ -21,7 +22,7 @@ def drafting(tmp_path_factory: pytest.TempPathFactory):
     """The default model with drafts from the request's own text, and little memory."""
     flags = ["--speculative-algorithm", "NGRAM", "--enable-metrics", "--max-total-tokens", "6144"]
     log = tmp_path_factory.mktemp("drafting") / "server.log"
-    with ServerProcess(flags, log) as process, httpx.Client(base_url=process.url, timeout=240.0) as made:
+    with ServerProcess(flags, log) as process, httpx.Client(base_url=process.url, timeout=patient(240)) as made:
         yield made
 
 
@@ -73,7 +74,7 @@ def test_repeated_text_is_drafted_and_counted(start_server):
         "--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "8", "--speculative-adaptive", "off",
         "--enable-metrics",
     )  # fmt: skip
-    with httpx.Client(base_url=server.url, timeout=120.0) as client:
+    with httpx.Client(base_url=server.url, timeout=patient(120)) as client:
         given = generate(client, RECORDS, sampling_params={"max_new_tokens": 96, "ignore_eos": True})
         metrics = client.get("/metrics").text
     meta = given["meta_info"]
@@ -101,7 +102,7 @@ def test_a_declared_acceptance_length_is_kept(start_server):
     server = start_server(
         "--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "5", "--speculative-forced-acceptance", "3.5"
     )  # fmt: skip
-    with httpx.Client(base_url=server.url, timeout=120.0) as client:
+    with httpx.Client(base_url=server.url, timeout=patient(120)) as client:
         given = generate(client, PROSE, sampling_params={"max_new_tokens": 141, "ignore_eos": True})
     assert given["meta_info"]["completion_tokens"] == 141
     assert given["meta_info"]["spec_accept_length"] == pytest.approx(3.5, abs=0.15)

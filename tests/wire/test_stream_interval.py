@@ -2,6 +2,7 @@
 
 import httpx
 import pytest
+from patience import patient
 from wire_checks import GREEDY, PROBE, check_error, joined_stream, parse_sse, repeated, stream_events, user
 
 TOKENS = 17
@@ -71,7 +72,7 @@ def test_a_senseless_interval_is_refused(http, value):
 def test_the_servers_own_defaults(start_server):
     flags = ("--stream-interval", "4", "--incremental-streaming-output", "--stream-response-default-include-usage")
     server = start_server(*flags)
-    with httpx.Client(base_url=server.url, timeout=60.0) as http:
+    with httpx.Client(base_url=server.url, timeout=patient(60)) as http:
         plain = http.post("/v1/completions", json={**PROBE, "max_tokens": 9}).json()
         events = stream_events(http, "/v1/completions", {**PROBE, "max_tokens": 9})
         assert joined_stream(events)[0]["text"] == plain["choices"][0]["text"]

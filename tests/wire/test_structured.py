@@ -8,6 +8,7 @@ import httpx
 import jsonschema
 import openai
 import pytest
+from patience import patient
 from random_schemas import random_schema
 from wire_checks import GREEDY, chat, complete_text, generate, tokenize, user
 
@@ -197,7 +198,7 @@ def test_broken_grammars_are_refused_b059(http: httpx.Client):
 
 def test_large_limits_compile_quickly_b053(http: httpx.Client):
     schema = {"type": "object", "properties": {"t": {"type": "string", "maxLength": 5000}}, "required": ["t"]}
-    answer = chat(http, PROSE, response_format=response_format(schema), max_tokens=20, timeout=5)
+    answer = chat(http, PROSE, response_format=response_format(schema), max_tokens=20, timeout=patient(5))
     assert answer["choices"][0]["message"]["content"].startswith("{")
 
 

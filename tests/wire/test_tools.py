@@ -7,6 +7,7 @@ import httpx
 import jsonschema
 import openai
 import pytest
+from patience import patient
 from server_process import ServerProcess
 from wire_checks import GREEDY, user
 
@@ -37,7 +38,7 @@ def dialect_http(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     log = tmp_path_factory.mktemp("tools") / "server.log"
     with (
         ServerProcess(["--tool-call-parser", request.param], log) as process,
-        httpx.Client(base_url=process.url, timeout=120.0) as http,
+        httpx.Client(base_url=process.url, timeout=patient(120)) as http,
     ):
         yield http
 
@@ -110,7 +111,7 @@ def hermes(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.fixture
 def hermes_http(hermes: ServerProcess):
-    with httpx.Client(base_url=hermes.url, timeout=120.0) as http:
+    with httpx.Client(base_url=hermes.url, timeout=patient(120)) as http:
         yield http
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 from golden_server import GOLDEN, serve, tokens
+from patience import patient
 from wire_checks import check_error
 
 PROMPT = tokens(1, 80)
@@ -46,7 +47,7 @@ def checkpoints(tmp_path_factory):
 
 @pytest.fixture
 def http(checkpoints):
-    with httpx.Client(base_url=checkpoints[0].url, timeout=60.0) as made:
+    with httpx.Client(base_url=checkpoints[0].url, timeout=patient(60)) as made:
         yield made
         update(made, checkpoints[1], weight_version="first")
 
@@ -73,7 +74,7 @@ def test_answers_are_those_of_the_new_weights_and_nothing_is_left_of_the_old(che
     answer = http.post("/generate", json={"input_ids": PROMPT, "sampling_params": {"max_new_tokens": 1}}).json()
     assert answer["meta_info"]["weight_version"] == "second"
     assert answer["meta_info"]["cached_tokens"] > 0, "of the new weights' own"
-    with serve(str(new), tmp_path) as fresh, httpx.Client(base_url=fresh.url, timeout=60.0) as other:
+    with serve(str(new), tmp_path) as fresh, httpx.Client(base_url=fresh.url, timeout=patient(60)) as other:
         assert text(other) == after
     first_row = http.post("/get_weights_by_name", json={"name": "model.embed_tokens.weight", "truncate_size": 1})
     assert update(http, old).status_code == 200
@@ -91,7 +92,7 @@ def test_what_runs_finishes_with_the_old_weights_and_what_comes_waits(checkpoint
 
     def stream() -> None:
         body = {**BODY, **long, "stream": True}
-        with httpx.stream("POST", http.base_url.join("/v1/completions"), json=body, timeout=60.0) as response:
+        with httpx.stream("POST", http.base_url.join("/v1/completions"), json=body, timeout=patient(60)) as response:
             for line in response.iter_lines():
                 if line.startswith("data: {"):
                     streamed.append(json.loads(line[6:])["choices"][0]["text"])
@@ -113,7 +114,7 @@ def test_what_runs_finishes_with_the_old_weights_and_what_comes_waits(checkpoint
 def test_running_requests_may_be_ended(checkpoints, http):
     new = checkpoints[2]
     body = {**BODY, "max_tokens": 490, "n": 16, "temperature": 1, "stream": True}
-    with httpx.stream("POST", http.base_url.join("/v1/completions"), json=body, timeout=60.0) as response:
+    with httpx.stream("POST", http.base_url.join("/v1/completions"), json=body, timeout=patient(60)) as response:
         lines = response.iter_lines()
         next(lines)
         assert update(http, new, abort_all_requests=True).status_code == 200
@@ -155,7 +156,7 @@ def test_a_paused_server_changes_its_weights_at_once(checkpoints, http):
     assert http.post("/pause_generation", json={"mode": "retract"}).status_code == 200
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(text, http)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + patient(30)
         while http.get("/get_load").json()[0]["num_waiting_reqs"] == 0:
             assert time.monotonic() < deadline
             time.sleep(0.01)

@@ -7,6 +7,7 @@ import json
 import time
 
 import httpx
+from patience import patient
 
 GREEDY = {"model": "default", "temperature": 0}
 PROBE = {**GREEDY, "prompt": "The capital of France is", "max_tokens": 8}
@@ -145,7 +146,7 @@ def metric(server, name: str) -> float:
 
 def wait_until_idle(server, timeout_s: float = 5.0) -> None:
     """Running, waiting and used KV are back at zero, and no page is lost."""
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + patient(timeout_s)
     while True:
         busy = {name: metric(server, name) for name in ("num_running_reqs", "num_queue_reqs", "num_used_tokens")}
         if not any(busy.values()):
