@@ -30,15 +30,16 @@ Status BenchStep(const BenchStepOptions& options) {
   ASSIGN_OR_RETURN(const auto checkpoint, OpenCheckpoint(options.model));
   ASSIGN_OR_RETURN(ModelOptions model, WithDeviceDefaults(options.model));
   model.cuda_graph_max_bs = model.disable_cuda_graph ? 0 : step.batch;
-  model.max_running_requests = step.prefill > 0 ? 1 : step.batch;
+  model.max_running_requests = bench::StepBenchSlots(step);
   model.max_total_tokens = bench::StepBenchTokens(step, model.page_size);
   if (model.context_length == 0) {
-    const int32_t longest = step.prefill > 0 ? step.prefill : step.context + step.steps;
+    const int32_t longest =
+        step.prefill > 0 ? step.prefill : std::max(step.context + step.steps, step.chunk);
     model.context_length = longest + 1;
   }
   sched::SchedulerOptions limits;
   limits.max_running = model.max_running_requests;
-  limits.chunked_prefill_size = std::max(step.prefill, model.chunked_prefill_size);
+  limits.chunked_prefill_size = std::max({step.prefill, step.chunk, model.chunked_prefill_size});
   ASSIGN_OR_RETURN(const exec::ExecutorOptions executor_options,
                    MakeExecutorOptions(model, limits));
   ASSIGN_OR_RETURN(const auto executor, exec::LocalExecutor::Create(*checkpoint, executor_options));
@@ -79,6 +80,11 @@ void AddBenchStep(CLI::App& bench, Command& chosen) {
   command->add_option("--steps", options->step.steps, "decode: timed steps")
       ->check(CLI::Range(1, bench::StepBenchOptions::kMaxTokens))
       ->capture_default_str();
+  command
+      ->add_option("--chunk", options->step.chunk,
+                   "decode: prompt tokens beside, in every step, of prompts of --context tokens")
+      ->check(CLI::Range(0, bench::StepBenchOptions::kMaxTokens))
+      ->excludes("--prefill");
   command->add_option("--repeats", options->step.repeats)
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();

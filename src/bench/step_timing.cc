@@ -1,6 +1,7 @@
 #include "bench/step_timing.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/align.h"
 #include "base/check.h"
@@ -122,9 +123,30 @@ void FillContexts(const StepBenchTarget& target, PlanWriter& writer,
   }
 }
 
-// Seconds of `steps` decode steps, two in flight as the engine keeps them.
+// The chunks of prompts beside decode steps: a sequence in the slot behind those that decode.
+class PromptStream {
+ public:
+  explicit PromptStream(const StepBenchOptions& options)
+      : slot_(options.batch),
+        chunk_(options.chunk),
+        prompt_(std::max(options.chunk, AlignDown(options.context, options.chunk))) {}
+
+  void AddChunk(PlanWriter& writer, Rng& rng) {
+    if (next_ == 0) writer.StartSlot(slot_);
+    writer.AddPrompt(slot_, next_, next_ + chunk_, rng);
+    next_ = (next_ + chunk_) % prompt_;
+  }
+
+ private:
+  const int32_t slot_, chunk_, prompt_;
+  int32_t next_ = 0;
+};
+
+// Seconds of `steps` decode or mixed steps, two in flight as the engine keeps them.
 double TimeDecode(const StepBenchTarget& target, PlanWriter& writer,
-                  const StepBenchOptions& options) {
+                  const StepBenchOptions& options, Rng& rng) {
+  std::optional<PromptStream> prompts;
+  if (options.chunk > 0) prompts.emplace(options);
   const SteadyClock clock;
   const int64_t begin_ns = clock.NowNs();
   int in_flight = 0;
@@ -133,6 +155,7 @@ double TimeDecode(const StepBenchTarget& target, PlanWriter& writer,
     for (int32_t slot = 0; slot < options.batch; ++slot) {
       writer.AddDecode(slot, options.context + step);
     }
+    if (prompts) prompts->AddChunk(writer, rng);
     target.executor->Submit(writer.plan());
     if (++in_flight == StepExecutor::kMaxInFlight) {
       Take(target);
@@ -143,21 +166,29 @@ double TimeDecode(const StepBenchTarget& target, PlanWriter& writer,
   return static_cast<double>(clock.NowNs() - begin_ns) * 1e-9;
 }
 
+int32_t SlotTokens(const StepBenchOptions& options) {
+  if (options.prefill > 0) return options.prefill + 1;
+  return std::max(options.context + options.steps, options.chunk) + 1;
+}
+
 }  // namespace
 
 double StepBenchResult::median_tokens_per_s() const { return Summarize(tokens_per_s).median; }
 double StepBenchResult::median_step_ms() const { return Summarize(step_ms).median; }
 
+int32_t StepBenchSlots(const StepBenchOptions& options) {
+  if (options.prefill > 0) return 1;
+  return options.batch + (options.chunk > 0 ? 1 : 0);
+}
+
 int64_t StepBenchTokens(const StepBenchOptions& options, int32_t page_tokens) {
-  if (options.prefill > 0) return AlignUp(options.prefill + 1, page_tokens);
-  return int64_t{options.batch} * AlignUp(options.context + options.steps + 1, page_tokens);
+  return int64_t{StepBenchSlots(options)} * AlignUp(SlotTokens(options), page_tokens);
 }
 
 StepBenchResult RunStepBench(const StepBenchTarget& target, const StepBenchOptions& options) {
   const bool prefill = options.prefill > 0;
   Rng rng(options.seed);
-  PlanWriter writer(target, prefill ? 1 : options.batch,
-                    prefill ? options.prefill + 1 : options.context + options.steps + 1);
+  PlanWriter writer(target, StepBenchSlots(options), SlotTokens(options));
   StepBenchResult result;
   // Repeat −1 warms caches and pages and is not counted.
   for (int32_t repeat = -1; repeat < options.repeats; ++repeat) {
@@ -168,7 +199,7 @@ StepBenchResult RunStepBench(const StepBenchTarget& target, const StepBenchOptio
       tokens = options.prefill;
     } else {
       FillContexts(target, writer, options, rng);
-      seconds = TimeDecode(target, writer, options);
+      seconds = TimeDecode(target, writer, options, rng);
       tokens = options.batch * options.steps;
     }
     if (repeat < 0) continue;
@@ -194,6 +225,7 @@ std::string ToJson(const StepBenchOptions& options, const StepBenchResult& resul
     json.Field("batch", options.batch);
     json.Field("context", options.context);
     json.Field("steps", options.steps);
+    if (options.chunk > 0) json.Field("chunk", options.chunk);
   }
   json.Field("tokens_per_s", result.median_tokens_per_s());
   json.Field("step_ms", result.median_step_ms());

@@ -18,12 +18,15 @@ struct StepBenchOptions {
   int32_t batch = 1;      // decode: sequences
   int32_t context = 512;  // decode: tokens before the first timed one
   int32_t steps = 128;    // decode: timed steps
-  int32_t repeats = 5;    // the whole measurement, over and over
-  uint64_t seed = 1;      // of the random token ids
+  // Mixed steps: prompt tokens beside the decoding sequences in every step. One sequence computes
+  // prompts of `context` tokens one after the other, as far as whole chunks go.
+  int32_t chunk = 0;
+  int32_t repeats = 5;  // the whole measurement, over and over
+  uint64_t seed = 1;    // of the random token ids
 };
 
 struct StepBenchResult {
-  std::vector<double> tokens_per_s;  // one a repeat
+  std::vector<double> tokens_per_s;  // one a repeat: of prefill's prompt, else decoded ones
   std::vector<double> step_ms;       // one a repeat: mean of its steps
   double median_tokens_per_s() const;
   double median_step_ms() const;
@@ -38,6 +41,8 @@ struct StepBenchTarget {
   int32_t max_step_tokens;
 };
 
+// Sequences that a step serves.
+int32_t StepBenchSlots(const StepBenchOptions& options);
 // Tokens of the KV pool that the options need.
 int64_t StepBenchTokens(const StepBenchOptions& options, int32_t page_tokens);
 
