@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <limits>
+#include <numeric>
 
 #include "models/testing/golden_case.h"
 #include "models/testing/model_runner.h"
@@ -29,17 +31,15 @@ constexpr float kFastTolerance = 0.25f;
 // Where a router or an indexer chooses, rounding can change whole experts or keys of a token, so
 // only the average difference of all logits tells. These are of order 3; choices of a few among few
 // in models this small weigh much, and fp8 products round activations to 4 bits as well. About half
-// of each is reached. V4.1's tiny checkpoint is that much more sensitive: on the CPU a bf16 cache
-// alone moves it by 0.15, those of V4 by 0.01 to 0.03, and logits of nothing in common differ
-// by 3.5.
+// of each is reached. V4.1's tiny checkpoint is so sensitive that one run says little: a test of
+// its own is below.
 struct FastAverage {
   const char* folder;
   float bf16, fp8;
 };
 constexpr FastAverage kFastAverages[] = {
     {"dense/", 0.1f, 0.1f},       {"qwen_moe/", 0.15f, 0.25f},   {"gpt_oss/", 0.15f, 0.15f},
-    {"deepseek_v3/", 0.2f, 0.6f}, {"deepseek_v32/", 0.6f, 1.2f}, {"deepseek_v4/", 0.6f, 0.6f},
-    {"deepseek_v41/", 1.8f, 1.8f}};
+    {"deepseek_v3/", 0.2f, 0.6f}, {"deepseek_v32/", 0.6f, 1.2f}, {"deepseek_v4/", 0.6f, 0.6f}};
 
 float AllowedAverage(const std::string& name) {
   const auto found = std::ranges::find_if(
@@ -111,7 +111,9 @@ TEST_P(GpuGolden, ChunksDoNotChangeTheAnswer) {
   }
 }
 
-TEST_P(GpuGolden, FastModeStaysClose) {
+class GpuGoldenFast : public GpuGolden {};
+
+TEST_P(GpuGoldenFast, FastModeStaysClose) {
   const auto runner = Runner(
       {.precision = ops::MatmulPrecision::kFast, .kv_dtype = DType::kBF16, .page_tokens = 64});
   for (const size_t chunk : {1, 19, 64}) {
@@ -133,12 +135,53 @@ std::vector<std::string> AllCases() {
   }
   return cases;
 }
+std::vector<std::string> FastCases() {
+  std::vector<std::string> cases = AllCases();
+  std::erase_if(cases, [](const std::string& name) { return name.starts_with("deepseek_v41/"); });
+  return cases;
+}
 std::string TestName(const ::testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
   std::ranges::replace(name, '/', '_');
   return name;
 }
 INSTANTIATE_TEST_SUITE_P(Cases, GpuGolden, ::testing::ValuesIn(AllCases()), TestName);
+INSTANTIATE_TEST_SUITE_P(Cases, GpuGoldenFast, ::testing::ValuesIn(FastCases()), TestName);
+
+// What rounding to bf16 does to V4.1's tiny checkpoint was measured on the published formulas
+// (tests/golden/deepseek_v41/make_rounded.py), over prompts and draws: mean 0.40, single runs 0.2
+// to 0.85. The mean of a dozen runs of ours is uncertain by a tenth of itself: half more than the
+// measured mean is five of those.
+TEST(DeepseekV41Rounding, FastModeMovesTheLogitsAsFarAsBf16Does) {
+  const std::filesystem::path folder = kGolden / "deepseek_v41/tiny";
+  const auto checkpoint = weights::Checkpoint::Open(folder).value();
+  const auto measured = weights::Checkpoint::Open(folder / "rounded.safetensors").value();
+  const auto prompts = testing::GoldenValues<int32_t>(measured, "prompts");
+  const auto averages = testing::GoldenValues<float>(measured, "averages");
+  const size_t tokens = static_cast<size_t>(measured.Tensor("prompts").value().shape[1]);
+  const RunnerOptions exact = {
+      .device = DeviceKind::kCuda, .page_tokens = 64, .num_pages = 64, .max_tokens = 320};
+  RunnerOptions fast = exact;
+  fast.precision = ops::MatmulPrecision::kFast;
+  fast.kv_dtype = DType::kBF16;
+  const auto exact_runner = ModelRunner::Create(checkpoint, exact).value();
+  const auto fast_runner = ModelRunner::Create(checkpoint, fast).value();
+  double sum = 0;
+  for (size_t begin = 0; begin < prompts.size(); begin += tokens) {
+    const std::vector<int32_t> prompt(prompts.begin() + static_cast<long>(begin),
+                                      prompts.begin() + static_cast<long>(begin + tokens));
+    const float average = AverageDifference(fast_runner->Step({{0, prompt, WantedLogits::kAll}}),
+                                            exact_runner->Step({{0, prompt, WantedLogits::kAll}}));
+    std::printf("bf16 moves V4.1's logits by %.3f\n", average);
+    sum += average;
+    fast_runner->Drop(0);
+    exact_runner->Drop(0);
+  }
+  const double mean = sum / static_cast<double>(prompts.size() / tokens);
+  const double expected =
+      std::accumulate(averages.begin(), averages.end(), 0.0) / static_cast<double>(averages.size());
+  EXPECT_LT(mean, 1.5 * expected);
+}
 
 }  // namespace
 }  // namespace hayate::models
