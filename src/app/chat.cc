@@ -11,6 +11,9 @@
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
 
 #include "app/chat_partner.h"
 #include "app/commands.h"
@@ -43,28 +46,40 @@ class AnswerInterrupt {
     thread_.Join();
   }
 
-  // From here to EndAnswer() the first SIGINT calls `partner.Stop()`.
-  void BeginAnswer(ChatPartner& partner) { answering_ = &partner; }
-  void EndAnswer() { answering_ = nullptr; }
+  // From here to EndAnswer() the first SIGINT calls `partner.Stop()`, which has returned when
+  // EndAnswer() does: the partner may end before this object.
+  void BeginAnswer(ChatPartner& partner) { Answer(&partner); }
+  void EndAnswer() { Answer(nullptr); }
 
  private:
+  void Answer(ChatPartner* partner) {
+    const std::lock_guard lock(mutex_);
+    answering_ = partner;
+  }
+
   void Watch() {
     while (true) {
       const std::optional<int> signal = signals_.WaitFor(std::chrono::hours(1));
       if (closing_) return;
-      if (!signal) continue;
-      ChatPartner* partner = *signal == SIGINT ? answering_.exchange(nullptr) : nullptr;
-      if (partner == nullptr) {
+      if (signal && !StopAnswer(*signal)) {
         std::fputs("\n", stdout);
         std::fflush(stdout);
         std::_Exit(kSignalExit + *signal);
       }
-      partner->Stop();
     }
   }
 
+  // False: the signal is meant for the process.
+  bool StopAnswer(int signal) {
+    const std::lock_guard lock(mutex_);
+    if (signal != SIGINT || answering_ == nullptr) return false;
+    std::exchange(answering_, nullptr)->Stop();
+    return true;
+  }
+
   StopSignals signals_;
-  std::atomic<ChatPartner*> answering_ = nullptr;  // null: a signal ends the process
+  std::mutex mutex_;
+  ChatPartner* answering_ = nullptr;  // under mutex_
   std::atomic<bool> closing_ = false;
   NamedThread thread_;
 };

@@ -1,5 +1,6 @@
 """Fixtures of the wire tests: real servers with the default model, and clients for them."""
 
+import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,6 +9,11 @@ import openai
 import pytest
 from patience import patient
 from server_process import ServerProcess
+
+# The limit of calls that name none: one object, which every default of httpx is.
+_httpx_default = inspect.signature(httpx.get).parameters["timeout"].default
+for _part in ("connect", "read", "write", "pool"):
+    setattr(_httpx_default, _part, patient(5))
 
 
 @pytest.fixture(scope="session")
