@@ -23,6 +23,12 @@ constexpr int32_t kMaxContext = 320;
 constexpr int32_t kMaxAnswer = 40;
 constexpr int32_t kVocab = 256;  // token ids that prompts use
 constexpr int32_t kMaxDrafts = 5;
+// ThreadSanitizer makes the arithmetic some twenty times slower.
+#if defined(__SANITIZE_THREAD__)
+constexpr uint64_t kNumSeeds = 2;
+#else
+constexpr uint64_t kNumSeeds = 12;
+#endif
 
 struct TrialOptions {
   int32_t chunk = 0, max_running = 0;
@@ -325,7 +331,7 @@ class HybridCache : public ::testing::TestWithParam<HybridModel> {
   // Random conversations under random limits.
   void RunTrials(int32_t max_drafts) {
     uint64_t hit_tokens = 0, evicted = 0, refused = 0, guessed = 0;
-    for (uint64_t seed = 0; seed < 12 && !HasFailure(); ++seed) {
+    for (uint64_t seed = 0; seed < kNumSeeds && !HasFailure(); ++seed) {
       SCOPED_TRACE(seed);
       Rng rng(seed);
       TrialOptions options = RandomOptions(rng);
