@@ -105,7 +105,7 @@ class ScriptedWorker:
         self._ready = threading.Event()
         self.thread = threading.Thread(target=self._serve, daemon=True)
         self.thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(patient(10))
 
     async def answer(self, reply: Reply) -> None:
         if b'"stream": true' in reply.request.body or b'"stream":true' in reply.request.body:
@@ -213,7 +213,7 @@ class ScriptedWorker:
             self.loop.stop()
 
         self.loop.call_soon_threadsafe(lambda: self.loop.create_task(stop()))
-        self.thread.join(5)
+        self.thread.join(patient(5))
 
 
 class GatewayProcess:

@@ -143,7 +143,7 @@ def test_clients_that_leave_are_noticed_and_forgotten(log: Path) -> None:
             client.close()
         for worker in workers:
             for request in worker.requests:
-                assert request.aborted.wait(5)
+                assert request.aborted.wait(patient(5))
         assert time.monotonic() - left < 1.0
         metrics = gateway.metrics()
         assert metrics["hayate_gateway_requests_running"] == 0
@@ -175,7 +175,7 @@ def test_the_end_of_either_side_reaches_the_other_within_100_ms(log: Path) -> No
             with httpx.stream("POST", gateway.url + CHAT, json=chat(stream=True)) as stream:
                 next(stream.iter_bytes())
             left = time.monotonic()
-            assert worker.requests[-1].aborted.wait(5)
+            assert worker.requests[-1].aborted.wait(patient(5))
             client_left.append(time.monotonic() - left)
             with httpx.stream("POST", gateway.url + CHAT, json=chat("cut", stream=True)) as stream:
                 text = "".join(stream.iter_text())
@@ -243,7 +243,7 @@ def test_requests_wait_for_the_only_worker_to_come_back_up_to_their_deadline(log
         assert gateway.metrics()["hayate_gateway_waiting_room"] == 3
         again = ScriptedWorker(port=worker.port)
         for thread in threads:
-            thread.join(20)
+            thread.join(patient(20))
         assert sorted(answer.status_code for answer in answers) == [200] * 3 + [503] * 3
         assert gateway.metrics()["hayate_gateway_waiting_room"] == 0
         again.kill()
@@ -301,7 +301,7 @@ def test_a_slow_answer_is_asked_for_a_second_time_elsewhere(log: Path) -> None:
             assert answer.status_code == 200
             assert "[DONE]" in answer.text if stream else answer.json() == ANSWER
         assert shares([first, second]) == [2, 2]
-        assert all(request.aborted.wait(5) for request in first.requests)
+        assert all(request.aborted.wait(patient(5)) for request in first.requests)
         seen = gateway.metrics()
         assert seen["hayate_gateway_hedges_total"] == seen["hayate_gateway_hedges_won_total"] == 2
 

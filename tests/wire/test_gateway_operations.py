@@ -260,11 +260,11 @@ def test_a_successor_takes_over_without_losing_a_request(log: Path) -> None:
     sender.start()
     time.sleep(0.5)
     process.process.send_signal(signal.SIGUSR2)
-    assert process.process.wait(30) == 0, process.log_text()
-    streaming.join(30)
+    assert process.process.wait(patient(30)) == 0, process.log_text()
+    streaming.join(patient(30))
     time.sleep(0.3)
     stop.set()
-    sender.join(30)
+    sender.join(patient(30))
     assert failures == []
     assert len(done) > 20
     assert "[DONE]" in texts[0]

@@ -197,12 +197,12 @@ def test_a_failing_prefill_cancels_decode_and_its_mistakes_are_told(log: Path) -
             answer = httpx.post(gateway.url + CHAT, json={**BODY, "stream": stream}, timeout=patient(5))
             assert answer.status_code == 400
             assert "600 tokens" in answer.json()["error"]["message"]
-            assert decode.requests[-1].aborted.wait(2)
+            assert decode.requests[-1].aborted.wait(patient(2))
         mode["status"] = 500
         answer = httpx.post(gateway.url + CHAT, json=BODY, timeout=patient(5))
         assert answer.status_code == 502
         assert answer.json()["error"]["code"] == "prefill_error"
-        assert decode.requests[-1].aborted.wait(2)
+        assert decode.requests[-1].aborted.wait(patient(2))
 
 
 def test_a_decode_that_dies_in_its_stream_ends_it_with_an_error(log: Path) -> None:
@@ -228,5 +228,5 @@ def test_a_client_that_leaves_cancels_both_legs(log: Path) -> None:
     with pair([prefill], [decode], log) as gateway:
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(gateway.url + CHAT, json=BODY, timeout=0.3)
-        assert prefill.requests[0].aborted.wait(1)
-        assert decode.requests[0].aborted.wait(1)
+        assert prefill.requests[0].aborted.wait(patient(1))
+        assert decode.requests[0].aborted.wait(patient(1))

@@ -145,7 +145,7 @@ def test_killed_replicas_cost_no_plain_request_and_every_broken_stream_says_so(f
         fleet.gateway.wait_for_workers(REPLICAS, 60)
     stop.set()
     for sender in senders:
-        sender.join(90)
+        sender.join(patient(90))
         assert not sender.is_alive(), "a request hangs"
     print(f"{kills} kills: {plain} plain, {whole} whole streams, {broken} broken streams")
     assert wrong == []

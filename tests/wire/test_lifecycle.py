@@ -10,6 +10,9 @@ from patience import patient
 from server_process import ServerProcess
 from wire_checks import joined_stream, metric, parse_sse
 
+# Time enough for answers of a slow server.
+DRAIN = ("--drain-seconds", str(int(patient(30))))
+
 
 def chat(url: str, **fields) -> dict:
     body = {"model": "default", "messages": [{"role": "user", "content": "Count to fifty."}], **fields}
@@ -24,7 +27,7 @@ def test_an_idle_server_exits_zero_on_sigterm(start_server):
 
 
 def test_sigterm_lets_a_running_request_finish(start_server):
-    server = start_server("--enable-metrics")
+    server = start_server("--enable-metrics", *DRAIN)
     answers = []
     thread = threading.Thread(
         target=lambda: answers.append(chat(server.url, max_tokens=200, temperature=0, ignore_eos=True))
@@ -32,9 +35,9 @@ def test_sigterm_lets_a_running_request_finish(start_server):
     thread.start()
     wait_until_running(server, 1)
     server.process.send_signal(signal.SIGTERM)
-    thread.join(60.0)
+    thread.join(patient(60))
     assert answers and answers[0]["usage"]["completion_tokens"] == 200
-    assert server.process.wait(30.0) == 0
+    assert server.process.wait(patient(30)) == 0
 
 
 def wait_until_running(server, count: int) -> None:
@@ -45,7 +48,7 @@ def wait_until_running(server, count: int) -> None:
 
 
 def test_b068_streams_finish_and_new_requests_are_refused_while_draining(start_server):
-    server = start_server("--enable-metrics")
+    server = start_server("--enable-metrics", *DRAIN)
     body = {"prompt": "Once", "max_tokens": 150, "ignore_eos": True, "stream": True}
     streams = []
     threads = [
@@ -65,11 +68,11 @@ def test_b068_streams_finish_and_new_requests_are_refused_while_draining(start_s
         refused = httpx.post(server.url + path, json={"prompt": "late", "max_tokens": 1})
         assert refused.status_code == 503 and refused.json()["error"]["type"] == "service_unavailable_error"
     for thread in threads:
-        thread.join(60.0)
+        thread.join(patient(60))
     for text in streams:
         events = parse_sse(text)
         assert joined_stream(events)[0]["finish_reason"] == "length"
-    assert server.process.wait(30.0) == 0
+    assert server.process.wait(patient(30)) == 0
     with socket.socket() as probe:
         # As servers do: connections of the past may still be closing.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -88,18 +91,18 @@ def test_b068_a_second_signal_ends_the_process_at_once(tmp_path):
         while httpx.get(server.url + "/health").status_code == 200:
             assert time.monotonic() < deadline
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(5.0) != 0
+        assert server.process.wait(patient(5)) != 0
 
 
 def test_b068_a_signal_while_loading_ends_the_start(tmp_path):
     server = ServerProcess([], tmp_path / "server.log")
     time.sleep(0.1)
     server.process.send_signal(signal.SIGTERM)
-    assert server.process.wait(5.0) in (0, -signal.SIGTERM)
+    assert server.process.wait(patient(5)) in (0, -signal.SIGTERM)
 
 
 def test_a_missing_model_file_is_named_in_the_error(tmp_path):
     missing = str(tmp_path / "nowhere.gguf")
     server = ServerProcess(["--model-path", missing], tmp_path / "server.log")
-    assert server.process.wait(30.0) != 0
+    assert server.process.wait(patient(30)) != 0
     assert missing in server.log_text()

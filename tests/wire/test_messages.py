@@ -132,7 +132,7 @@ def test_b083_a_broken_template_stops_the_start(tmp_path, template):
     path.write_text(template, encoding="utf-8")
     server = ServerProcess(["--chat-template", str(path)], tmp_path / "server.log")
     try:
-        assert server.process.wait(30.0) != 0
+        assert server.process.wait(patient(30)) != 0
     finally:
         server.kill()
     assert "broken.jinja" in server.log_text() or "template" in server.log_text()

@@ -160,10 +160,10 @@ def test_abort_ends_the_request_of_exactly_that_name(http, server):
         time.sleep(0.01)
     check_error(http.post("/generate", json={"text": "x", "rid": "req-1"}), 400, "req-1", param="rid")
     assert http.post("/abort_request", json={"rid": "req-1"}).status_code == 200
-    threads[0].join(10.0)
+    threads[0].join(patient(10))
     assert answers["req-1"]["meta_info"]["finish_reason"]["type"] == "abort"
     assert "req-10" not in answers
-    threads[1].join(60.0)
+    threads[1].join(patient(60))
     assert answers["req-10"]["meta_info"]["finish_reason"] == {"type": "length", "length": 200}
     assert http.post("/abort_request", json={"rid": "never-seen"}).status_code == 200
     check_error(http.post("/abort_request", json={}), 400, param="rid")
@@ -182,7 +182,7 @@ def test_abort_reaches_one_prompt_of_a_batch_and_then_all(http, server):
     while metric(server, "num_running_reqs") > 1:
         time.sleep(0.01)
     http.post("/abort_request", json={"abort_all": True})
-    thread.join(10.0)
+    thread.join(patient(10))
     assert [answer["meta_info"]["finish_reason"]["type"] for answer in answers] == ["abort", "abort"]
     wait_until_idle(server)
 

@@ -128,5 +128,5 @@ def test_a_declared_acceptance_length_is_kept(start_server):
 )
 def test_flags_that_do_not_fit_are_named(flags, mentions, tmp_path):
     process = ServerProcess(flags, tmp_path / "server.log")
-    assert process.process.wait(30) != 0
+    assert process.process.wait(patient(30)) != 0
     assert mentions in process.log_text()

@@ -100,7 +100,7 @@ def test_what_runs_finishes_with_the_old_weights_and_what_comes_waits(checkpoint
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         running = pool.submit(stream)
-        assert begun.wait(30)
+        assert begun.wait(patient(30))
         updating = pool.submit(update, http, new)
         later = [pool.submit(text, http, **long) for _ in range(2)]
         assert updating.result().status_code == 200
