@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <limits>
 #include <numeric>
 
@@ -148,11 +147,12 @@ std::string TestName(const ::testing::TestParamInfo<std::string>& info) {
 INSTANTIATE_TEST_SUITE_P(Cases, GpuGolden, ::testing::ValuesIn(AllCases()), TestName);
 INSTANTIATE_TEST_SUITE_P(Cases, GpuGoldenFast, ::testing::ValuesIn(FastCases()), TestName);
 
-// What rounding to bf16 does to V4.1's tiny checkpoint was measured on the published formulas
-// (tests/golden/deepseek_v41/make_rounded.py), over prompts and draws: mean 0.40, single runs 0.2
-// to 0.85. The mean of a dozen runs of ours is uncertain by a tenth of itself: half more than the
-// measured mean is five of those.
-TEST(DeepseekV41Rounding, FastModeMovesTheLogitsAsFarAsBf16Does) {
+// What rounding does to V4.1's tiny checkpoint was measured on the published formulas
+// (tests/golden/deepseek_v41/make_rounded.py), over prompts and draws: mean 0.85, single runs 0.68
+// to 1.07. The mean of a dozen runs of ours is uncertain by a twentieth of itself: a fifth more
+// than the measured mean is four of those. (Without the activations that are rounded to fp8 it is
+// 0.40.)
+TEST(DeepseekV41Rounding, FastModeMovesTheLogitsAsFarAsItsFormatsDo) {
   const std::filesystem::path folder = kGolden / "deepseek_v41/tiny";
   const auto checkpoint = weights::Checkpoint::Open(folder).value();
   const auto measured = weights::Checkpoint::Open(folder / "rounded.safetensors").value();
@@ -172,7 +172,6 @@ TEST(DeepseekV41Rounding, FastModeMovesTheLogitsAsFarAsBf16Does) {
                                       prompts.begin() + static_cast<long>(begin + tokens));
     const float average = AverageDifference(fast_runner->Step({{0, prompt, WantedLogits::kAll}}),
                                             exact_runner->Step({{0, prompt, WantedLogits::kAll}}));
-    std::printf("bf16 moves V4.1's logits by %.3f\n", average);
     sum += average;
     fast_runner->Drop(0);
     exact_runner->Drop(0);
@@ -180,7 +179,7 @@ TEST(DeepseekV41Rounding, FastModeMovesTheLogitsAsFarAsBf16Does) {
   const double mean = sum / static_cast<double>(prompts.size() / tokens);
   const double expected =
       std::accumulate(averages.begin(), averages.end(), 0.0) / static_cast<double>(averages.size());
-  EXPECT_LT(mean, 1.5 * expected);
+  EXPECT_LT(mean, 1.2 * expected);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -46,7 +47,8 @@ class HeadShapes : public ::testing::TestWithParam<std::string> {
   std::vector<int32_t> tokens_;
 };
 
-// 1 − 2 Σab / Σ(a² + b²), as the vendor's tests compare: 0 for equals, 1 for nothing in common.
+// 1 − 2 Σab / Σ(a² + b²), as the vendor's tests compare: 0 for equals, 1 for nothing in common. No
+// number (which compares as no bound) where a value is none.
 inline double CosineDifference(const std::vector<float>& a, const std::vector<float>& b) {
   EXPECT_EQ(a.size(), b.size());
   double product = 0, squares = 0;
