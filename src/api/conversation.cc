@@ -1,5 +1,6 @@
 #include "api/conversation.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "text/template/json.h"
@@ -10,8 +11,8 @@ namespace {
 using text::jinja::Dict;
 using text::jinja::Value;
 
-Value TemplateContent(const Message& message, text::ContentFormat format) {
-  if (message.in_parts && format == text::ContentFormat::kParts) {
+Value TemplateContent(const Message& message, const text::ChatTemplate& wants) {
+  if (message.in_parts && wants.content_format() == text::ContentFormat::kParts) {
     std::vector<Value> parts;
     for (const std::string& text : message.texts) {
       parts.push_back(
@@ -19,9 +20,10 @@ Value TemplateContent(const Message& message, text::ContentFormat format) {
     }
     return Value::List(std::move(parts));
   }
-  // A turn of calls alone has an empty text: most templates add strings and cannot add none.
   std::string joined;
   for (const std::string& text : message.texts) joined += text;
+  const bool calls_alone = joined.empty() && !message.calls.empty();
+  if (calls_alone && wants.call_shape().none_content) return Value::None();
   return Value::String(std::move(joined));
 }
 
@@ -47,16 +49,34 @@ Value TemplateCalls(const std::vector<PastCall>& calls, bool wants_object) {
   return Value::List(std::move(items));
 }
 
+// GPT-OSS' template reads an assistant's earlier reasoning under this name.
+bool ReadsThinking(const text::ChatTemplate& wants) {
+  const std::string& source = wants.source();
+  return source.find("message.thinking") != std::string::npos &&
+         source.find("reasoning_content") == std::string::npos;
+}
+
+// The template refuses a turn of calls that has both a text and reasoning.
+void SetThinking(const Message& message, Dict& item) {
+  const Value* reasoning = message.fields.Find("reasoning_content");
+  const bool has_text =
+      std::ranges::any_of(message.texts, [](const std::string& text) { return !text.empty(); });
+  if (reasoning == nullptr || !reasoning->is_string() || reasoning->string().empty()) return;
+  if (item.Find("thinking") != nullptr || (has_text && !message.calls.empty())) return;
+  item.Set("thinking", *reasoning);
+}
+
 }  // namespace
 
 Value TemplateMessages(const std::vector<Message>& messages, const text::ChatTemplate& wants) {
+  const bool reads_thinking = ReadsThinking(wants);
   std::vector<Value> items;
   for (const Message& message : messages) {
-    Dict item{{"role", Value::String(message.role)},
-              {"content", TemplateContent(message, wants.content_format())}};
+    Dict item{{"role", Value::String(message.role)}, {"content", TemplateContent(message, wants)}};
     for (const auto& [name, value] : message.fields.entries()) item.Set(name, value);
+    if (reads_thinking) SetThinking(message, item);
     if (!message.calls.empty()) {
-      item.Set("tool_calls", TemplateCalls(message.calls, wants.takes_argument_objects()));
+      item.Set("tool_calls", TemplateCalls(message.calls, wants.call_shape().argument_objects));
     }
     items.push_back(Value::FromDict(std::move(item)));
   }

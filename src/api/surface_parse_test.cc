@@ -96,6 +96,38 @@ TEST_F(SurfaceParse, CallsAndTheirResultsGiveOnePromptToo) {
             chat);
 }
 
+TEST_F(SurfaceParse, ATurnOfCallsAloneReachesATemplateThatWantsNoContent) {
+  model_.chat_template = std::make_shared<const text::ChatTemplate>(
+      text::ChatTemplate::Create(
+          "{% for m in messages %}{% if m.content is none %}{% for c in m.tool_calls %}"
+          "<{{ c.function.name + c.function.arguments }}>{% endfor %}"
+          "{% else %}[{{ m.content }}]{% endif %}{% endfor %}",
+          {})
+          .value());
+  const std::string call =
+      R"("tool_calls":[{"type":"function","function":{"name":"f","arguments":"{}"}}]})";
+  const std::string turns = R"([{"role":"user","content":"q"},{"role":"assistant","content":)";
+  EXPECT_EQ(Prompt(Chat(turns + "null," + call + "]")), "[q]<f{}>");
+  EXPECT_EQ(Prompt(Chat(turns + "\"\"," + call + "]")), "[q]<f{}>");
+  EXPECT_EQ(Prompt(Chat(turns + "\"t\"," + call + "]")), "[q][t]");
+}
+
+TEST_F(SurfaceParse, ReasoningReachesATemplateThatCallsItThinking) {
+  model_.chat_template = std::make_shared<const text::ChatTemplate>(
+      text::ChatTemplate::Create("{% for message in messages %}[{{ message.content }}"
+                                 "{% if message.thinking %}<{{ message.thinking }}>{% endif %}]"
+                                 "{% endfor %}",
+                                 {})
+          .value());
+  const std::string turns =
+      R"([{"role":"user","content":"q"},{"role":"assistant","reasoning_content":"r","content":)";
+  const std::string call =
+      R"("tool_calls":[{"type":"function","function":{"name":"f","arguments":"{}"}}]})";
+  EXPECT_EQ(Prompt(Chat(turns + R"("t"}])")), "[q][t<r>]");
+  EXPECT_EQ(Prompt(Chat(turns + "null," + call + "]")), "[q][<r>]");
+  EXPECT_EQ(Prompt(Chat(turns + R"("t",)" + call + "]")), "[q][t]");
+}
+
 TEST_F(SurfaceParse, AResponseGoesOnFromTheOneBefore) {
   stored_ = {R"({"type":"message","role":"user","content":[{"type":"input_text","text":"a"}]})",
              R"({"id":"rs_1","type":"reasoning","summary":[],"content":[]})",

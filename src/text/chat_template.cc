@@ -86,19 +86,6 @@ Result<std::string> CutAfterFinalText(std::string prompt, const std::string& tex
   return prompt;
 }
 
-// Whether the template turns a call's arguments into text itself, by tojson or item by item.
-bool SerialisesArguments(std::string_view source) {
-  std::string dense;
-  for (const char c : source) {
-    if (c != ' ' && c != '\n') dense += c;
-  }
-  for (const char* habit : {"arguments|tojson", "arguments']|tojson", "arguments.items()",
-                            "arguments|items", "function|tojson", "tool_call|tojson"}) {
-    if (dense.find(habit) != std::string::npos) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 Value MessagesValue(std::span<const ChatMessage> messages) {
@@ -115,8 +102,9 @@ ChatTemplate::ChatTemplate(std::string source, jinja::Template compiled, Special
       template_(std::move(compiled)),
       tokens_(std::move(tokens)),
       content_format_(template_.LoopsOver("content") ? ContentFormat::kParts
-                                                     : ContentFormat::kText),
-      takes_argument_objects_(SerialisesArguments(source_)) {}
+                                                     : ContentFormat::kText) {
+  call_shape_ = FindCallShape(*this);
+}
 
 Result<ChatTemplate> ChatTemplate::Create(std::string_view source, SpecialTokenTexts tokens) {
   Result<jinja::Template> compiled = jinja::Template::Compile(source);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "text/call_shape.h"
 #include "text/template/template.h"
 
 namespace hayate::text {
@@ -58,9 +59,7 @@ class ChatTemplate {
                              const jinja::RenderOptions& options = {}) const;
 
   ContentFormat content_format() const { return content_format_; }
-  // The template writes the arguments of an assistant's tool calls from an object; else from JSON
-  // text.
-  bool takes_argument_objects() const { return takes_argument_objects_; }
+  const CallShape& call_shape() const { return call_shape_; }
   const std::string& source() const { return source_; }
 
  private:
@@ -70,7 +69,7 @@ class ChatTemplate {
   jinja::Template template_;
   SpecialTokenTexts tokens_;
   ContentFormat content_format_;
-  bool takes_argument_objects_;
+  CallShape call_shape_;
 };
 
 }  // namespace hayate::text

@@ -74,5 +74,32 @@ TEST(ChatTemplate, TellsWhetherTheTemplateWalksContentParts) {
             ContentFormat::kParts);
 }
 
+TEST(ChatTemplate, KnowsTheShapeInWhichCallsReachThePrompt) {
+  const auto shape = [](const std::string& call) {
+    const std::string source =
+        "{% for m in messages %}" + call + "{{ m.content or '' }}{% endfor %}";
+    const CallShape found = ChatTemplate::Create(source, {}).value().call_shape();
+    return std::pair(found.argument_objects, found.none_content);
+  };
+  const std::string loop = "{% for c in m.tool_calls or [] %}{{ c.function.name }}";
+  const std::pair objects(true, false), text(false, false), text_without_content(false, true);
+  EXPECT_EQ(shape(loop + "{{ c.function.arguments | tojson }}{% endfor %}"), objects);
+  EXPECT_EQ(shape(loop + "{% set a = c.function.arguments %}{% for k, v in a.items() %}"
+                         "{{ k ~ v }}{% endfor %}{% endfor %}"),
+            objects);
+  EXPECT_EQ(shape(loop + "{{ c.function.arguments }}{% endfor %}"), text);
+  EXPECT_EQ(shape(loop + "{{ '' + c.function.arguments }}{% endfor %}"), text);
+  EXPECT_EQ(shape("{% if m.content is none %}" + loop +
+                  "{{ '' + c.function.arguments }}{% endfor %}{% endif %}"),
+            text_without_content);
+  // What refuses every such conversation is judged by its text.
+  EXPECT_EQ(shape("{{ raise_exception('no') }}" + loop +
+                  "{{ c.function.arguments | tojson }}{% endfor %}"),
+            objects);
+  EXPECT_EQ(shape("{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}"
+                  "{% endfor %}"),
+            text);
+}
+
 }  // namespace
 }  // namespace hayate::text
