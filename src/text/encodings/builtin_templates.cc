@@ -14,11 +14,16 @@ constexpr std::string_view kDeepseekV4 =
 constexpr std::string_view kDeepseekV41 =
 #include "text/encodings/deepseek_v41.jinja.inc"
     ;
+constexpr std::string_view kGptOss =
+#include "text/encodings/gpt_oss.jinja.inc"
+    ;
 
 constexpr std::pair<std::string_view, std::string_view> kTemplates[] = {
     {"DeepseekV32ForCausalLM", kDeepseekV32},
     {"DeepseekV4ForCausalLM", kDeepseekV4},
     {"DeepseekV41ForCausalLM", kDeepseekV41},
+    {"GptOssForCausalLM", kGptOss},
+    {"gpt-oss", kGptOss},
 };
 
 // The files begin and end with a line break inside the literal.

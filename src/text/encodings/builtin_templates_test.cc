@@ -24,6 +24,29 @@ Value Get(const Value& dict, std::string_view key) {
 
 constexpr std::string_view kEnd = "<｜end▁of▁sentence｜>";
 
+// 14 November 2023, the date of the golden prompts.
+jinja::RenderOptions OnThatDay() {
+  jinja::RenderOptions options;
+  options.now.tm_year = 123;
+  options.now.tm_mon = 10;
+  options.now.tm_mday = 14;
+  return options;
+}
+
+void ExpectGoldenPrompts(const ChatTemplate& chat, std::ifstream lines) {
+  int num_cases = 0;
+  for (std::string line; std::getline(lines, line); ++num_cases) {
+    const Value item = jinja::ParseJson(line).value();
+    const Result<std::string> prompt = chat.Render({.messages = Get(item, "messages"),
+                                                    .tools = Get(item, "tools"),
+                                                    .kwargs = Get(item, "kwargs")},
+                                                   OnThatDay());
+    ASSERT_TRUE(prompt.ok()) << num_cases << ": " << prompt.status().message();
+    ASSERT_EQ(prompt.value(), Get(item, "prompt").string()) << "line " << num_cases + 1;
+  }
+  EXPECT_EQ(num_cases, 80);
+}
+
 class BuiltInTemplateTest : public ::testing::TestWithParam<std::pair<const char*, const char*>> {
  protected:
   ChatTemplate Chat() const {
@@ -38,18 +61,7 @@ class BuiltInTemplateTest : public ::testing::TestWithParam<std::pair<const char
 };
 
 TEST_P(BuiltInTemplateTest, RendersTheVendorsPromptsByteForByte) {
-  const ChatTemplate chat = Chat();
-  std::ifstream lines = Lines();
-  int num_cases = 0;
-  for (std::string line; std::getline(lines, line); ++num_cases) {
-    const Value item = jinja::ParseJson(line).value();
-    const Result<std::string> prompt = chat.Render({.messages = Get(item, "messages"),
-                                                    .tools = Get(item, "tools"),
-                                                    .kwargs = Get(item, "kwargs")});
-    ASSERT_TRUE(prompt.ok()) << num_cases << ": " << prompt.status().message();
-    ASSERT_EQ(prompt.value(), Get(item, "prompt").string()) << "line " << num_cases + 1;
-  }
-  EXPECT_EQ(num_cases, 80);
+  ExpectGoldenPrompts(Chat(), Lines());
 }
 
 std::string Text(const nlohmann::json& message, const char* field) {
@@ -154,6 +166,14 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair{"DeepseekV4ForCausalLM", "deepseek_v4.jsonl"},
                       std::pair{"DeepseekV41ForCausalLM", "deepseek_v41.jsonl"}),
     [](const auto& test) { return std::string(test.param.first); });
+
+TEST(BuiltInTemplate, GptOssHasThePromptsOfOpenAisEncoderByteForByte) {
+  const ChatTemplate chat = ChatTemplate::Create(BuiltInTemplate("gpt-oss"), {}).value();
+  ExpectGoldenPrompts(chat, std::ifstream("tests/golden/encodings/harmony.jsonl"));
+  EXPECT_NE(DetectReasoningDialect(chat.source()), nullptr);
+  EXPECT_NE(DetectToolDialect(chat.source()), nullptr);
+  EXPECT_EQ(BuiltInTemplate("GptOssForCausalLM"), chat.source());
+}
 
 TEST(BuiltInTemplate, OtherArchitecturesHaveNone) {
   EXPECT_TRUE(BuiltInTemplate("LlamaForCausalLM").empty());
