@@ -9,7 +9,19 @@
 
 namespace hayate::comm {
 
-struct TokenExchange::Shared {
+namespace {
+
+// What a rank shows between two meetings.
+struct Board {
+  const float* x = nullptr;
+  const float* results = nullptr;
+  const int32_t* experts = nullptr;
+  const float* weights = nullptr;
+  int64_t rows = 0;
+  std::vector<int64_t> arrivals_of;  // [ranks] pairs for each rank
+};
+
+struct Shared {
   explicit Shared(int num_ranks) : boards(static_cast<size_t>(num_ranks)) {
     for (Board& board : boards) board.arrivals_of.resize(static_cast<size_t>(num_ranks));
   }
@@ -19,29 +31,39 @@ struct TokenExchange::Shared {
   Status failure;  // under mutex: the first
 };
 
-std::vector<std::unique_ptr<TokenExchange>> TokenExchange::MakeLocal(
-    std::span<const std::unique_ptr<Group>> group) {
-  auto shared = std::make_shared<Shared>(static_cast<int>(group.size()));
-  std::vector<std::unique_ptr<TokenExchange>> exchanges;
-  for (const auto& member : group) {
-    exchanges.push_back(std::unique_ptr<TokenExchange>(new TokenExchange(*member, shared)));
+class LocalTokenExchange final : public TokenExchange {
+ public:
+  LocalTokenExchange(Group& group, std::shared_ptr<Shared> shared)
+      : TokenExchange(group),
+        shared_(std::move(shared)),
+        next_(static_cast<size_t>(group.size())) {}
+
+  const int32_t* ChooseReplicas(Stream stream, Workspace& workspace,
+                                const ExpertPlacement& placement, const int32_t* chosen,
+                                Shape shape) override;
+  DispatchedRows Dispatch(Stream stream, Workspace& workspace, const DispatchArgs& args) override;
+  void Combine(Stream stream, ConstTensorView results, TensorView out) override;
+  Status failure() const override {
+    const std::lock_guard lock(shared_->mutex);
+    return shared_->failure;
   }
-  return exchanges;
-}
 
-TokenExchange::TokenExchange(Group& group, std::shared_ptr<Shared> shared)
-    : group_(group), shared_(std::move(shared)), next_(static_cast<size_t>(group.size())) {}
+ private:
+  const Board& BoardOf(int rank) const { return shared_->boards[static_cast<size_t>(rank)]; }
+  void Show(const DispatchArgs& args);
+  bool CountsAgree(const DispatchArgs& args);
+  void Fail(Status status);
+  void Pull(const DispatchedRows& out, int32_t* places, float* weights) const;
 
-const TokenExchange::Board& TokenExchange::BoardOf(int rank) const {
-  return shared_->boards[static_cast<size_t>(rank)];
-}
+  const std::shared_ptr<Shared> shared_;
+  // Of the exchange under way.
+  int64_t width_ = 0;  // H
+  int32_t choices_ = 0;
+  const ExpertPlacement* placement_ = nullptr;
+  std::vector<int64_t> next_;  // [ranks]
+};
 
-Status TokenExchange::failure() const {
-  const std::lock_guard lock(shared_->mutex);
-  return shared_->failure;
-}
-
-void TokenExchange::Fail(Status status) {
+void LocalTokenExchange::Fail(Status status) {
   {
     const std::lock_guard lock(shared_->mutex);
     if (shared_->failure.ok()) shared_->failure = std::move(status);
@@ -49,7 +71,18 @@ void TokenExchange::Fail(Status status) {
   group_.Poison();
 }
 
-void TokenExchange::Show(const DispatchArgs& args) {
+const int32_t* LocalTokenExchange::ChooseReplicas(Stream, Workspace& workspace,
+                                                  const ExpertPlacement& placement,
+                                                  const int32_t* chosen, Shape shape) {
+  int32_t* physical = workspace.TakeArray<int32_t>(shape.num_elements());
+  for (int64_t pair = 0; pair < shape.num_elements(); ++pair) {
+    // Ranks begin their turns at different replicas.
+    physical[pair] = placement.ReplicaFor(chosen[pair], pair / shape[1] + rank());
+  }
+  return physical;
+}
+
+void LocalTokenExchange::Show(const DispatchArgs& args) {
   Board& board = shared_->boards[static_cast<size_t>(rank())];
   board.x = args.x.as<float>();
   board.experts = args.experts;
@@ -76,7 +109,7 @@ void TokenExchange::Show(const DispatchArgs& args) {
   counters_.bytes += sent * width_ * static_cast<int64_t>(sizeof(float));
 }
 
-bool TokenExchange::CountsAgree(const DispatchArgs& args) {
+bool LocalTokenExchange::CountsAgree(const DispatchArgs& args) {
   for (int from = 0; from < size(); ++from) {
     const int32_t agreed = args.rows[static_cast<size_t>(from)];
     if (BoardOf(from).rows == agreed) continue;
@@ -87,8 +120,8 @@ bool TokenExchange::CountsAgree(const DispatchArgs& args) {
   return true;
 }
 
-DispatchedRows TokenExchange::Dispatch(Stream stream, Workspace& workspace,
-                                       const DispatchArgs& args) {
+DispatchedRows LocalTokenExchange::Dispatch(Stream stream, Workspace& workspace,
+                                            const DispatchArgs& args) {
   CHECK_EQ(args.rows.size(), static_cast<size_t>(size()));
   CHECK_EQ(args.placement->num_ranks(), size());
   width_ = args.x.shape[1];
@@ -114,7 +147,7 @@ DispatchedRows TokenExchange::Dispatch(Stream stream, Workspace& workspace,
   return out;
 }
 
-void TokenExchange::Pull(const DispatchedRows& out, int32_t* places, float* weights) const {
+void LocalTokenExchange::Pull(const DispatchedRows& out, int32_t* places, float* weights) const {
   const int64_t capacity = out.x.rows();
   int64_t arrived = 0;
   for (int from = 0; from < size(); ++from) {
@@ -136,7 +169,7 @@ void TokenExchange::Pull(const DispatchedRows& out, int32_t* places, float* weig
   std::fill(weights + arrived, weights + capacity, 0.0f);
 }
 
-void TokenExchange::Combine(Stream stream, ConstTensorView results, TensorView out) {
+void LocalTokenExchange::Combine(Stream stream, ConstTensorView results, TensorView out) {
   if (group_.poisoned()) return;
   Board& mine = shared_->boards[static_cast<size_t>(rank())];
   mine.results = results.as<float>();
@@ -157,6 +190,18 @@ void TokenExchange::Combine(Stream stream, ConstTensorView results, TensorView o
                 static_cast<size_t>(width_) * sizeof(float));
   }
   group_.Barrier(stream);  // nobody reads our rows or results any more
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<TokenExchange>> TokenExchange::MakeLocal(
+    std::span<const std::unique_ptr<Group>> group) {
+  auto shared = std::make_shared<Shared>(static_cast<int>(group.size()));
+  std::vector<std::unique_ptr<TokenExchange>> exchanges;
+  for (const auto& member : group) {
+    exchanges.push_back(std::make_unique<LocalTokenExchange>(*member, shared));
+  }
+  return exchanges;
 }
 
 int64_t TokenExchange::MaxArrivals(int64_t total_rows, int choices, int experts_per_rank) {

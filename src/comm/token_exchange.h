@@ -12,8 +12,9 @@
 // The ranks know beforehand, from the step's plan, how many rows each brings. A rank that brings
 // another number, or that cannot go on, poisons the group and all end with an error.
 //
-// This is the exchange of ranks that share memory: a receiver reads rows where the sender has them.
-// Owner: the rank's thread. Allocates nothing but from the workspace.
+// A receiver reads rows where the sender has them: ranks are threads of one process, on CPU cores
+// (MakeLocal) or on GPUs that reach each other's memory (peer_token_exchange.h). Owner: the rank's
+// thread. Allocates nothing but from the workspace.
 
 #include <cstdint>
 #include <memory>
@@ -29,8 +30,8 @@
 namespace hayate::comm {
 
 struct DispatchArgs {
-  ConstTensorView x;                 // [n, H] f32: this rank's rows; its memory stays until
-                                     // Combine returns, and so below
+  ConstTensorView x;                 // [n, H] f32 or, on CUDA, bf16: this rank's rows; its memory
+                                     // stays until Combine is done, and so below
   int32_t choices = 0;               // K
   const int32_t* experts = nullptr;  // [n, K] physical experts
   const float* weights = nullptr;    // [n, K]
@@ -38,14 +39,18 @@ struct DispatchArgs {
   const ExpertPlacement* placement = nullptr;
 };
 
-// What arrived at a rank, by sender, then row, then choice.
+// What arrived at a rank, by sender, then row, then choice: on the CPU a row for each choice of an
+// expert that lies here. On CUDA, where the host knows how many rows there are and not which of
+// them come here, every row of every rank has a place, and its K choices of experts elsewhere say
+// −1; a row all of whose choices do is unspecified.
 struct DispatchedRows {
-  TensorView x;                     // [P, H]
-  const int32_t* places = nullptr;  // [P]: which of this rank's experts
-  const float* weights = nullptr;   // [P]
+  TensorView x;                     // [R, H]
+  int32_t choices = 1;              // of a row: 1 or K
+  const int32_t* places = nullptr;  // [R, choices]: which of this rank's experts, or −1
+  const float* weights = nullptr;   // [R, choices]
 };
 
-// What a rank's rows took in all, without what stayed on it.
+// What a rank's rows took in all, without what stayed on it. Of CPU ranks; elsewhere zero.
 struct ExchangeCounters {
   int64_t exchanges = 0;  // dispatches
   int64_t rows = 0;       // this rank's own
@@ -58,51 +63,38 @@ struct ExchangeCounters {
 
 class TokenExchange {
  public:
-  // One for every rank of `group`, whose members outlive it; all in one process.
+  // One for every rank of `group`, whose members outlive it; all on CPU cores of one process.
   static std::vector<std::unique_ptr<TokenExchange>> MakeLocal(
       std::span<const std::unique_ptr<Group>> group);
+  virtual ~TokenExchange() = default;
 
-  // Takes the arrived rows, places and weights from the workspace. P is at most MaxArrivals.
-  DispatchedRows Dispatch(Stream stream, Workspace& workspace, const DispatchArgs& args);
-  // `results` [P, H] f32 are of the last Dispatch's rows, in their order. out [n × K, H]: result of
-  // choice j of row t at t × K + j.
-  void Combine(Stream stream, ConstTensorView results, TensorView out);
+  // The copies of the experts `chosen` [n, K] of this rank's rows that are to compute them, in
+  // turns by row and rank. Either `chosen` itself or from the workspace.
+  virtual const int32_t* ChooseReplicas(Stream stream, Workspace& workspace,
+                                        const ExpertPlacement& placement, const int32_t* chosen,
+                                        Shape shape) = 0;
+  // Takes the arrived rows, places and weights from the workspace.
+  virtual DispatchedRows Dispatch(Stream stream, Workspace& workspace,
+                                  const DispatchArgs& args) = 0;
+  // `results` [R × choices, H], of the type of x, are of the last Dispatch's rows, in their order.
+  // out [n × K, H]: result of choice j of row t at t × K + j.
+  virtual void Combine(Stream stream, ConstTensorView results, TensorView out) = 0;
 
-  // The most rows that can arrive when all ranks together bring `total_rows`.
+  // The most rows that arrive at a CPU rank when all ranks together bring `total_rows`. At a GPU
+  // all of them do, with `choices` results each.
   static int64_t MaxArrivals(int64_t total_rows, int choices, int experts_per_rank);
   static int64_t WorkspaceBytes(int64_t max_arrivals, int64_t row_width);
 
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
   // Why the group was poisoned from here, or OK. Any thread.
-  Status failure() const;
+  virtual Status failure() const = 0;
   const ExchangeCounters& counters() const { return counters_; }
 
- private:
-  struct Shared;
-  // What a rank shows between two meetings.
-  struct Board {
-    const float* x = nullptr;
-    const float* results = nullptr;
-    const int32_t* experts = nullptr;
-    const float* weights = nullptr;
-    int64_t rows = 0;
-    std::vector<int64_t> arrivals_of;  // [ranks] pairs for each rank
-  };
-  TokenExchange(Group& group, std::shared_ptr<Shared> shared);
-  const Board& BoardOf(int rank) const;
-  void Show(const DispatchArgs& args);
-  bool CountsAgree(const DispatchArgs& args);
-  void Fail(Status status);
-  void Pull(const DispatchedRows& out, int32_t* places, float* weights) const;
+ protected:
+  explicit TokenExchange(Group& group) : group_(group) {}
 
   Group& group_;
-  const std::shared_ptr<Shared> shared_;
-  // Of the exchange under way.
-  int64_t width_ = 0;  // H
-  int32_t choices_ = 0;
-  const ExpertPlacement* placement_ = nullptr;
-  std::vector<int64_t> next_;  // [ranks]
   ExchangeCounters counters_;
 };
 

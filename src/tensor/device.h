@@ -57,6 +57,8 @@ class Device {
   virtual void Wait(Stream stream, Event event) = 0;
   // Blocks the host until the event's point is reached.
   virtual void Synchronize(Event event) = 0;
+  // Whether Synchronize would not block; true as well once the device has failed. Any thread.
+  virtual bool Reached(Event /*event*/) { return true; }
   // Queues a copy between any two memories this device can reach. Host memory on either side must
   // be kPinned.
   virtual void Copy(Stream stream, void* to, const void* from, size_t bytes) = 0;
@@ -97,5 +99,10 @@ struct CudaDeviceOptions {
 Result<std::unique_ptr<Device>> MakeCudaDevice(const CudaDeviceOptions& options);
 // Devices that MakeCudaDevice can open: 0 in a build without CUDA, or where there is no driver.
 int CountCudaDevices();
+// For processes whose ranks are to share a GPU, before anything else of CUDA and with no other
+// thread: kernels are then loaded when a device is opened, since a kernel's loading waits for those
+// that run, which may wait for the loading rank; and every stream has a queue of its own. Sets
+// CUDA_MODULE_LOADING and CUDA_DEVICE_MAX_CONNECTIONS where they are not set.
+void PrepareToShareGpus();
 
 }  // namespace hayate

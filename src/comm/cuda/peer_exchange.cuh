@@ -29,25 +29,31 @@ __device__ __forceinline__ uint32_t LoadAcquire(const uint32_t* from) {
   return value;
 }
 
-// What the block's threads wrote before is seen by the same block of every rank after.
-__device__ __forceinline__ void Meet(const Peers& peers, int phase, uint32_t epoch) {
+// What the block's threads wrote before, and launches before the kernel, is seen by the same block
+// of every rank after. False on the whole block where the group was poisoned instead. `peers` are
+// Peers, or others with memory[], poisoned, rank and size.
+template <typename P>
+__device__ __forceinline__ bool Meet(const P& peers, int phase, uint32_t epoch) {
   __syncthreads();
   const int peer = static_cast<int>(threadIdx.x);
+  bool met = true;
   if (peer < peers.size) {
     StoreRelease(&peers.memory[peer]->arrived[phase][peers.rank][blockIdx.x], epoch);
     const uint32_t* arrived = &peers.memory[peers.rank]->arrived[phase][peer][blockIdx.x];
     for (int polls = 1; static_cast<int32_t>(LoadAcquire(arrived) - epoch) < 0; ++polls) {
       if (polls % kPollsPerPoisonLook == 0 &&
           *reinterpret_cast<const volatile uint32_t*>(peers.poisoned) != 0) {
+        met = false;
         break;
       }
     }
   }
-  __syncthreads();
+  return __syncthreads_and(met) != 0;
 }
 
 // The last block to end closes the exchange.
-__device__ __forceinline__ void Finish(PeerMemory* own, uint32_t epoch) {
+template <typename M>
+__device__ __forceinline__ void Finish(M* own, uint32_t epoch) {
   __syncthreads();
   if (threadIdx.x != 0) return;
   __threadfence();

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "comm/cuda/device_scope.h"
 #include "comm/cuda/peer_memory.h"
 #include "tensor/buffer.h"
 #include "tensor/cuda/check.h"
@@ -18,7 +19,6 @@ namespace {
 struct Shared {
   std::vector<Buffer> memory;  // PeerMemory of each rank
   Buffer poison;               // pinned: the uint32 that kernels look at while they wait
-  std::atomic<bool> poisoned{false};
 };
 
 class PeerGroup final : public Group {
@@ -59,21 +59,17 @@ class PeerGroup final : public Group {
     if (size() > 1) PeerAllGather(stream, peers_, nullptr, nullptr, 0, 0);
   }
 
-  void Poison() override {
-    shared_->poisoned.store(true);
-    *reinterpret_cast<volatile uint32_t*>(shared_->poison.data()) = 1;
+  // Lone flags: they publish nothing.
+  void Poison() override { std::atomic_ref(*poison()).store(1, std::memory_order_relaxed); }
+  bool poisoned() const override {
+    return std::atomic_ref(*poison()).load(std::memory_order_relaxed) != 0;
   }
-  bool poisoned() const override { return shared_->poisoned.load(std::memory_order_relaxed); }
+  uint32_t* poison() const { return reinterpret_cast<uint32_t*>(shared_->poison.data()); }
 
  private:
   const std::shared_ptr<Shared> shared_;
   const Peers peers_;
 };
-
-int IndexOf(const void* memory) {
-  cudaPointerAttributes attributes = {};
-  return cudaPointerGetAttributes(&attributes, memory) == cudaSuccess ? attributes.device : -1;
-}
 
 // Lets `from` read and write the memory of `to`. Ranks may share a device: tests run so.
 Status EnableAccess(int from, int to) {
@@ -98,32 +94,20 @@ Status EnableAllAccess(const Shared& shared) {
   for (const Buffer& from : shared.memory) {
     for (const Buffer& to : shared.memory) {
       if (!status.ok()) continue;
-      status = EnableAccess(IndexOf(from.data()), IndexOf(to.data()));
+      status = EnableAccess(DeviceIndexOf(from.data()), DeviceIndexOf(to.data()));
     }
   }
   return status;
 }
 
-// The calling thread's device is the same after a call as before.
-class CurrentDevice {
- public:
-  CurrentDevice() { cudaGetDevice(&index_); }
-  ~CurrentDevice() { cudaSetDevice(index_); }
-  CurrentDevice(const CurrentDevice&) = delete;
-  CurrentDevice& operator=(const CurrentDevice&) = delete;
-
- private:
-  int index_ = 0;
-};
-
 }  // namespace
 
 Result<std::vector<std::unique_ptr<Group>>> MakePeerGroup(std::span<Device* const> devices) {
-  const CurrentDevice restore;
+  const DeviceScope restore;
   auto shared = std::make_shared<Shared>();
   for (Device* device : devices) {
     ASSIGN_OR_RETURN(Buffer memory, Buffer::Allocate(*device, sizeof(PeerMemory)));
-    CUDA_CHECK(device, cudaSetDevice(IndexOf(memory.data())));
+    CUDA_CHECK(device, cudaSetDevice(DeviceIndexOf(memory.data())));
     CUDA_CHECK(device, cudaMemset(memory.data(), 0, sizeof(PeerMemory)));
     CUDA_CHECK(device, cudaDeviceSynchronize());
     LoadPeerKernels(device);
@@ -137,7 +121,8 @@ Result<std::vector<std::unique_ptr<Group>>> MakePeerGroup(std::span<Device* cons
   RETURN_IF_ERROR(EnableAllAccess(*shared));
 
   Peers peers = {.poisoned = reinterpret_cast<const uint32_t*>(shared->poison.data()),
-                 .size = static_cast<int>(devices.size())};
+                 .size = static_cast<int>(devices.size()),
+                 .max_blocks = MaxBlocksOf(shared->memory)};
   for (size_t r = 0; r < devices.size(); ++r) {
     peers.memory[r] = reinterpret_cast<PeerMemory*>(shared->memory[r].data());
   }
@@ -147,5 +132,7 @@ Result<std::vector<std::unique_ptr<Group>>> MakePeerGroup(std::span<Device* cons
   }
   return group;
 }
+
+uint32_t* PoisonOf(const Group& member) { return static_cast<const PeerGroup&>(member).poison(); }
 
 }  // namespace hayate::comm::cuda

@@ -27,8 +27,10 @@ __global__ void __launch_bounds__(kThreads)
   uint4* slot = SlotOf(peers, peers.rank, epoch);
   for (int64_t i = range.begin + threadIdx.x; i < range.end; i += kThreads) slot[i] = data[i];
   Meet(peers, 0, epoch);
-  AllowNextLaunch();
+  // Not before the last meeting: where ranks share a GPU, blocks of the next launch could take the
+  // place of partners that have not come yet.
   if (!two_shots) {
+    AllowNextLaunch();
     for (int64_t i = range.begin + threadIdx.x; i < range.end; i += kThreads) {
       data[i] = SumOfSlots<T>(peers, epoch, i);
     }
@@ -38,6 +40,7 @@ __global__ void __launch_bounds__(kThreads)
       slot[i] = SumOfSlots<T>(peers, epoch, i);
     }
     Meet(peers, 1, epoch);
+    AllowNextLaunch();
     for (int step = 0; step < peers.size; ++step) {
       const int peer = (peers.rank + step) % peers.size;  // not everyone at one peer
       const Range theirs = PartOf(range, peer, peers.size);
@@ -73,9 +76,9 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Every rank computes the same, from equal sizes.
-unsigned BlocksFor(int64_t units) {
+unsigned BlocksFor(const Peers& peers, int64_t units) {
   return static_cast<unsigned>(
-      std::clamp<int64_t>(CeilDiv(units, int64_t{kThreads}), 1, kMaxBlocks));
+      std::clamp<int64_t>(CeilDiv(units, int64_t{kThreads}), 1, peers.max_blocks));
 }
 
 }  // namespace
@@ -95,7 +98,7 @@ void PeerAllReduce(Stream stream, const Peers& peers, DType dtype, void* data, i
   const auto kernel =
       dtype == DType::kF32 ? AllReduceKernel<float> : AllReduceKernel<__nv_bfloat16>;
   const bool two_shots = peers.size > 2 && bytes > kOneShotBytes;
-  LaunchDependent(stream, kernel, BlocksFor(bytes / 16), kThreads, 0, peers,
+  LaunchDependent(stream, kernel, BlocksFor(peers, bytes / 16), kThreads, 0, peers,
                   static_cast<uint4*>(data), bytes / 16, two_shots);
   CUDA_CHECK_LAUNCH(stream, "peer_all_reduce", count);
 }
@@ -103,7 +106,7 @@ void PeerAllReduce(Stream stream, const Peers& peers, DType dtype, void* data, i
 void PeerAllGather(Stream stream, const Peers& peers, const void* part, std::byte* out,
                    int64_t bytes, int64_t stride) {
   CHECK_LE(bytes, kMaxPeerBytes);
-  LaunchDependent(stream, AllGatherKernel, BlocksFor(bytes / 16), kThreads, 0, peers,
+  LaunchDependent(stream, AllGatherKernel, BlocksFor(peers, bytes / 16), kThreads, 0, peers,
                   static_cast<const std::byte*>(part), out, bytes, stride);
   CUDA_CHECK_LAUNCH(stream, "peer_all_gather", bytes);
 }

@@ -27,6 +27,7 @@ struct Peers {
   const uint32_t* poisoned = nullptr;  // host memory that every device reads
   int rank = 0;
   int size = 0;
+  int max_blocks = kMaxBlocks;  // of a launch, the same on all ranks: MaxBlocksOf
 };
 
 // Loads the kernels onto the current device. A kernel that waits for its peers may hold up the

@@ -118,7 +118,7 @@ void Launch(Stream stream, const Peers& peers, const SumNormArgs& args) {
                             .eps = args.eps,
                             .rows = static_cast<int>(rows),
                             .columns = static_cast<int>(columns)};
-  const auto blocks = static_cast<unsigned>(std::min<int64_t>(rows, kMaxBlocks));
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(rows, peers.max_blocks));
   LaunchDependent(stream, KernelFor<T>(columns), blocks, kThreads, 0, params);
 }
 

@@ -58,6 +58,12 @@ class CudaDevice final : public Device {
     CUDA_CHECK(this, cudaStreamWaitEvent(AsStream(stream), AsEvent(event)));
   }
   void Synchronize(Event event) override { CUDA_CHECK(this, cudaEventSynchronize(AsEvent(event))); }
+  bool Reached(Event event) override {
+    const cudaError_t error = cudaEventQuery(AsEvent(event));
+    if (error == cudaErrorNotReady) return false;
+    CUDA_CHECK(this, error);
+    return true;
+  }
   void Copy(Stream stream, void* to, const void* from, size_t bytes) override {
     if (bytes == 0) return;
     CUDA_CHECK(this, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, AsStream(stream)));
