@@ -171,7 +171,11 @@ class DeepseekV3Model final : public DeepseekV3Target {
   // A rank without rows takes part in what becomes of the others'.
   void JoinLayer(const ForwardBatch& batch, const ForwardContext& context, int layer) const {
     if (!Layer(layer).moe) return;
-    JoinMoe(context, weights_.moe, *Layer(layer).moe, layer, RowsPerRank(batch, layer));
+    JoinMoe(context, {.x = ConstTensorView{nullptr, activations_, {0, config_.hidden_size}},
+                      .config = &weights_.moe,
+                      .weights = &*Layer(layer).moe,
+                      .rows_per_rank = RowsPerRank(batch, layer),
+                      .layer = layer});
   }
   void JoinLayers(const ForwardBatch& batch, const ForwardContext& context) const {
     for (int layer = 0; layer < config_.num_layers; ++layer) JoinLayer(batch, context, layer);

@@ -102,7 +102,11 @@ void DeepseekStreams::RunExperts(const ForwardContext& context, const HyperLayer
 void DeepseekStreams::JoinExperts(const ForwardContext& context, const HyperLayer& layer,
                                   const ops::MoeConfig& moe,
                                   std::span<const int32_t> per_rank) const {
-  JoinMoe(context, moe, layer.experts, layer.index, per_rank);
+  JoinMoe(context, {.x = ConstTensorView{nullptr, activations_, {0, moe.hidden_size}},
+                    .config = &moe,
+                    .weights = &layer.experts,
+                    .rows_per_rank = per_rank,
+                    .layer = layer.index});
 }
 
 StreamRows DeepseekStreams::Keep(const ForwardContext& context, const StreamRows& all,

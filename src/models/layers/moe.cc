@@ -1,10 +1,12 @@
 #include "models/layers/moe.h"
 
+#include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <numeric>
 
 #include "base/check.h"
+#include "ops/zero/zero.h"
+#include "tensor/cuda_build.h"
 
 namespace hayate::models {
 namespace {
@@ -84,12 +86,8 @@ void Exchange(const ForwardContext& context, const MoeCall& call, ConstTensorVie
   Workspace& workspace = *context.workspace;
   const comm::ExpertPlacement& placement = context.placements[static_cast<size_t>(call.layer)];
   const int32_t k = call.config->router.top_k;
-  int32_t* physical = workspace.TakeArray<int32_t>(x.rows() * k);
-  for (int64_t pair = 0; pair < x.rows() * k; ++pair) {
-    // Ranks begin their turns at different replicas.
-    physical[pair] =
-        placement.ReplicaFor(choice.experts[pair], pair / k + context.exchange->rank());
-  }
+  const int32_t* physical = context.exchange->ChooseReplicas(context.stream, workspace, placement,
+                                                             choice.experts, Shape{x.rows(), k});
   const comm::DispatchedRows arrived = context.exchange->Dispatch(context.stream, workspace,
                                                                   {.x = x,
                                                                    .choices = k,
@@ -97,17 +95,17 @@ void Exchange(const ForwardContext& context, const MoeCall& call, ConstTensorVie
                                                                    .weights = choice.weights,
                                                                    .rows = call.rows_per_rank,
                                                                    .placement = &placement});
-  // Every arrived row goes through one expert.
-  ops::MoeConfig single = *call.config;
-  single.router.top_k = 1;
-  const TensorView computed = workspace.Take(DType::kF32, arrived.x.shape);
-  ops::RunExperts(context.stream, workspace,
-                  {.out = computed,
-                   .x = arrived.x,
-                   .chosen = arrived.places,
-                   .weights = arrived.weights,
-                   .config = &single,
-                   .experts = &call.weights->experts});
+  ops::MoeConfig here = *call.config;
+  here.router.top_k = arrived.choices;
+  const TensorView computed =
+      workspace.Take(x.dtype, {arrived.x.rows() * arrived.choices, x.shape[1]});
+  ops::RunExpertPairs(context.stream, workspace,
+                      {.out = computed,
+                       .x = arrived.x,
+                       .chosen = arrived.places,
+                       .weights = arrived.weights,
+                       .config = &here,
+                       .experts = &call.weights->experts});
   context.exchange->Combine(context.stream, computed, results);
 }
 
@@ -135,42 +133,40 @@ void ApplyMoe(const ForwardContext& context, const MoeCall& call) {
   const Share share = ShareOf(context, call.rows_per_rank);
   CHECK_LE(share.begin + share.count, call.x.rows());
   if (share.count < call.x.rows()) {
-    std::memset(call.out.data, 0, static_cast<size_t>(call.out.num_bytes()));
+    ops::Zero(context.stream, call.out);
   }
   const ConstTensorView x = RowsOf(call.x, share.begin, share.count);
   const TensorView out = RowsOf(call.out, share.begin, share.count);
   const int32_t* token_ids = call.token_ids == nullptr ? nullptr : call.token_ids + share.begin;
   const Choice choice = Choose(context, call, x, token_ids);
   const int32_t k = call.config->router.top_k;
-  const TensorView results = workspace.Take(DType::kF32, {share.count * k, call.x.shape[1]});
+  const TensorView results = workspace.Take(x.dtype, {share.count * k, x.shape[1]});
   Exchange(context, call, x, choice, results);
   if (share.count > 0) {
-    ops::CombineExperts(context.stream,
-                        {.out = out, .rows = results, .chosen = choice.experts, .top_k = k});
-    ops::AddSharedExpert(context.stream, workspace,
-                         {.out = out, .x = x, .config = call.config, .weights = call.weights});
+    ops::CombineExperts(
+        context.stream, workspace,
+        {.moe = {.out = out, .x = x, .config = call.config, .weights = call.weights},
+         .rows = results,
+         .chosen = choice.experts});
   }
   workspace.ResetTo(mark);
 }
 
-void JoinMoe(const ForwardContext& context, const ops::MoeConfig& config,
-             const ops::MoeWeights& weights, int layer, std::span<const int32_t> rows_per_rank) {
+void JoinMoe(const ForwardContext& context, const MoeCall& call) {
   if (context.exchange == nullptr) return;
-  const Shape none{0, config.hidden_size};
-  ApplyMoe(context, {.out = {nullptr, DType::kF32, none},
-                     .x = TensorView{nullptr, DType::kF32, none},
-                     .config = &config,
-                     .weights = &weights,
-                     .rows_per_rank = rows_per_rank,
-                     .layer = layer});
+  MoeCall none = call;
+  none.out = {nullptr, call.x.dtype, call.x.shape};
+  ApplyMoe(context, none);
 }
 
 int64_t MoeLayerWorkspaceBytes(const ops::MoeConfig& config, int64_t num_experts,
                                int64_t max_tokens, int num_dp_ranks) {
   if (num_dp_ranks == 0) return ops::MoeWorkspaceBytes(config, num_experts, max_tokens);
   const int32_t k = config.router.top_k;
-  const int64_t arrivals =
+  int64_t arrivals =
       comm::TokenExchange::MaxArrivals(max_tokens * num_dp_ranks, k, static_cast<int>(num_experts));
+  // On a GPU every choice of every row has its place.
+  if constexpr (kCudaBuild) arrivals = std::max(arrivals, max_tokens * num_dp_ranks * k);
   const int64_t row = config.hidden_size * static_cast<int64_t>(sizeof(float));
   // The share's choice and results; what arrives and what becomes of it; the experts' own.
   return max_tokens * k * (row + 12) + comm::TokenExchange::WorkspaceBytes(arrivals, row / 4) +

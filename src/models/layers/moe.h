@@ -19,7 +19,7 @@
 namespace hayate::models {
 
 struct MoeCall {
-  TensorView out;                      // [T, H]
+  TensorView out;                      // [T, H], of the type of x
   ConstTensorView x;                   // [T, H]
   const int32_t* token_ids = nullptr;  // [T]; only layers with listed experts read it
   const ops::MoeConfig* config = nullptr;
@@ -29,9 +29,9 @@ struct MoeCall {
 };
 void ApplyMoe(const ForwardContext& context, const MoeCall& call);
 
-// What ApplyMoe does on a rank that has no rows in this layer: nothing without an exchange.
-void JoinMoe(const ForwardContext& context, const ops::MoeConfig& config,
-             const ops::MoeWeights& weights, int layer, std::span<const int32_t> rows_per_rank);
+// What ApplyMoe does on a rank that has no rows in this layer: nothing without an exchange. x is
+// [0, H], of the type that the others' have; there is no out.
+void JoinMoe(const ForwardContext& context, const MoeCall& call);
 
 // Upper bound of what ApplyMoe takes from the workspace, bytes. Of this rank: the experts it holds
 // and the most rows a step has. `num_dp_ranks` may have as many each; 0: no exchange.

@@ -222,21 +222,31 @@ void ChooseExperts(Stream stream, Workspace& workspace, const ChooseExpertsArgs&
   workspace.ResetTo(mark);
 }
 
-void CombineExperts(Stream stream, const CombineExpertsArgs& args) {
+void CombineExperts(Stream stream, Workspace& workspace, const CombineExpertsArgs& args) {
   if constexpr (kCudaBuild) {
-    if (OnCuda(stream)) return sm90::CombineExperts(stream, args);
+    if (OnCuda(stream)) return sm90::CombineExperts(stream, workspace, args);
   }
-  const int64_t k = args.top_k, h = args.out.shape[1];
-  std::memset(args.out.data, 0, static_cast<size_t>(args.out.num_bytes()));
+  const TensorView& out = args.moe.out;
+  const int64_t k = args.moe.config->router.top_k, h = out.shape[1];
+  std::memset(out.data, 0, static_cast<size_t>(out.num_bytes()));
   std::array<int64_t, kMaxExpertsPerToken> order;
   const auto choices = std::span(order).first(static_cast<size_t>(k));
-  for (int64_t t = 0; t < args.out.rows(); ++t) {
+  for (int64_t t = 0; t < out.rows(); ++t) {
     std::iota(choices.begin(), choices.end(), t * k);
     std::ranges::sort(choices, {}, [&](int64_t pair) { return args.chosen[pair]; });
     for (const int64_t pair : choices) {
-      Axpy(1.0f, args.rows.as<float>() + pair * h, args.out.as<float>() + t * h, h);
+      Axpy(1.0f, args.rows.as<float>() + pair * h, out.as<float>() + t * h, h);
     }
   }
+  AddSharedExpert(stream, workspace, args.moe);
+}
+
+void RunExpertPairs(Stream stream, Workspace& workspace, const ExpertsArgs& args) {
+  if constexpr (kCudaBuild) {
+    if (OnCuda(stream)) return sm90::RunExpertPairs(stream, workspace, args);
+  }
+  DCHECK_EQ(args.config->router.top_k, 1);
+  RunExperts(stream, workspace, args);
 }
 
 void Moe(Stream stream, Workspace& workspace, const MoeArgs& args) {

@@ -91,15 +91,14 @@ struct ChooseExpertsArgs {
 };
 void ChooseExperts(Stream stream, Workspace& workspace, const ChooseExpertsArgs& args);
 
-// Then what the experts gave: out[t] = Σ_j rows[t · K + j], in the order in which RunExperts sums
-// them.
+// Then what the experts gave, added up in the order in which Moe sums it, and the shared expert:
+// moe.out[t] = Σ_j rows[t · K + j] + g(x[t]) · S(x[t]).
 struct CombineExpertsArgs {
-  TensorView out;                   // [T, H]: overwritten
+  MoeArgs moe;
   ConstTensorView rows;             // [T · K, H], weighted
   const int32_t* chosen = nullptr;  // [T, K]
-  int32_t top_k = 0;                // K
 };
-void CombineExperts(Stream stream, const CombineExpertsArgs& args);
+void CombineExperts(Stream stream, Workspace& workspace, const CombineExpertsArgs& args);
 
 // Last the shared expert: args.out += g(x) · S(x).
 void AddSharedExpert(Stream stream, Workspace& workspace, const MoeArgs& args);
@@ -118,6 +117,9 @@ struct ExpertsArgs {
   const ExpertWeights* experts = nullptr;
 };
 void RunExperts(Stream stream, Workspace& workspace, const ExpertsArgs& args);
+// The same without the sums, for callers that add up elsewhere: out [T · K, H] gets the weighted
+// result of every choice, and what it held where the expert is not on this rank. On the CPU K = 1.
+void RunExpertPairs(Stream stream, Workspace& workspace, const ExpertsArgs& args);
 
 // The definition, in plain fp32 over dequantised weights of a whole layer.
 struct MoeReferenceWeights {

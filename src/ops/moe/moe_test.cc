@@ -211,19 +211,18 @@ TEST(Moe, RowsThatTravelToTheirExpertsHaveTheBitsOfTheWhole) {
     }
     MoeConfig one = config;
     one.router.top_k = 1;
-    RunExperts({}, workspace,
-               {.out = view(results, h),
-                .x = view(pairs, h),
-                .chosen = chosen.data(),
-                .weights = routing.data(),
-                .config = &one,
-                .experts = &weights.experts});
-    CombineExperts({}, {.out = view(out, h),
-                        .rows = view(results, h),
-                        .chosen = chosen.data(),
-                        .top_k = static_cast<int32_t>(k)});
-    AddSharedExpert({}, workspace,
-                    {.out = view(out, h), .x = view(x, h), .config = &config, .weights = &weights});
+    RunExpertPairs({}, workspace,
+                   {.out = view(results, h),
+                    .x = view(pairs, h),
+                    .chosen = chosen.data(),
+                    .weights = routing.data(),
+                    .config = &one,
+                    .experts = &weights.experts});
+    CombineExperts(
+        {}, workspace,
+        {.moe = {.out = view(out, h), .x = view(x, h), .config = &config, .weights = &weights},
+         .rows = view(results, h),
+         .chosen = chosen.data()});
     EXPECT_EQ(out, layer.Run(weights, x));
   }
 }

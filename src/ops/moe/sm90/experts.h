@@ -18,7 +18,8 @@ Status PlaceExperts(Device& device, ExpertWeights& experts);
 void Moe(Stream stream, Workspace& workspace, const MoeArgs& args);
 void RunExperts(Stream stream, Workspace& workspace, const ExpertsArgs& args);
 void ChooseExperts(Stream stream, Workspace& workspace, const ChooseExpertsArgs& args);
-void CombineExperts(Stream stream, const CombineExpertsArgs& args);
+void RunExpertPairs(Stream stream, Workspace& workspace, const ExpertsArgs& args);
+void CombineExperts(Stream stream, Workspace& workspace, const CombineExpertsArgs& args);
 void AddSharedExpert(Stream stream, Workspace& workspace, const MoeArgs& args);
 int64_t MoeWorkspaceBytes(const MoeConfig& config, int64_t num_experts, int64_t max_tokens);
 

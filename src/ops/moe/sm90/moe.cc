@@ -70,62 +70,81 @@ SharedResult RunShared(Stream stream, Workspace& workspace, const MoeConfig& con
   return shared;
 }
 
-// One pass: all pairs of args.x.
-void RunPass(Stream stream, Workspace& workspace, const ExpertsArgs& args,
-             const SharedResult& shared) {
-  const size_t mark = workspace.mark();
+// The weighted results of all pairs of args.x whose expert is on this rank; the others' stay.
+void RunPairs(Stream stream, Workspace& workspace, const ExpertsArgs& args, TensorView results) {
   const MoeConfig& config = *args.config;
   const ExpertWeights& experts = *args.experts;
   const DType dtype = args.x.dtype;
   const auto count = static_cast<int32_t>(std::ssize(experts.gate_up));
+  if (count == 0) return;
+  const size_t mark = workspace.mark();
   const auto pairs = static_cast<int32_t>(args.x.rows() * config.router.top_k);
-  const TensorView results = workspace.Take(dtype, {pairs, config.hidden_size});
-  if (count > 0) {
-    const auto* storage = reinterpret_cast<const std::byte* const*>(experts.addresses.data());
-    const ExpertMatrix up = MatrixOf(experts.gate_up[0], storage, config.expert_size);
-    const ExpertMatrix down = MatrixOf(experts.down[0], storage + count, config.hidden_size);
-    GroupedPairs groups = {.tile_tokens = std::min(TileTokens(up, dtype, up.k, pairs, count),
-                                                   TileTokens(down, dtype, down.k, pairs, count))};
-    groups.max_tiles = MaxTiles(pairs, count, groups.tile_tokens);
-    groups.order = workspace.TakeArray<int32_t>(pairs);
-    groups.tiles = workspace.TakeArray<ExpertTile>(groups.max_tiles);
-    groups.num_tiles = workspace.TakeArray<int32_t>(1);
-    const TensorView hidden = workspace.Take(dtype, {pairs, config.expert_size});
-    const bool before = config.place == RoutingWeightPlace::kBeforeDown;
-    GroupPairs(stream, {.out = groups,
-                        .chosen = args.chosen,
-                        .num_pairs = pairs,
-                        .first = experts.first,
-                        .num_experts = count});
-    GroupedProduct(stream, {.out = hidden,
-                            .x = args.x,
-                            .out_stride = config.expert_size,
-                            .x_stride = config.hidden_size,
-                            .pairs_per_row = config.router.top_k,
-                            .w = up,
-                            .bias = Floats(experts.gate_up_bias),
-                            .weights = before ? args.weights : nullptr,
-                            .pairs = groups,
-                            .gated = true,
-                            .form = config.form});
-    GroupedProduct(stream, {.out = results,
-                            .x = hidden,
-                            .out_stride = config.hidden_size,
-                            .x_stride = config.expert_size,
-                            .w = down,
-                            .bias = Floats(experts.down_bias),
-                            .weights = before ? nullptr : args.weights,
-                            .pairs = groups});
-  }
+  const auto* storage = reinterpret_cast<const std::byte* const*>(experts.addresses.data());
+  const ExpertMatrix up = MatrixOf(experts.gate_up[0], storage, config.expert_size);
+  const ExpertMatrix down = MatrixOf(experts.down[0], storage + count, config.hidden_size);
+  GroupedPairs groups = {.tile_tokens = std::min(TileTokens(up, dtype, up.k, pairs, count),
+                                                 TileTokens(down, dtype, down.k, pairs, count))};
+  groups.max_tiles = MaxTiles(pairs, count, groups.tile_tokens);
+  groups.order = workspace.TakeArray<int32_t>(pairs);
+  groups.tiles = workspace.TakeArray<ExpertTile>(groups.max_tiles);
+  groups.num_tiles = workspace.TakeArray<int32_t>(1);
+  const TensorView hidden = workspace.Take(dtype, {pairs, config.expert_size});
+  const bool before = config.place == RoutingWeightPlace::kBeforeDown;
+  GroupPairs(stream, {.out = groups,
+                      .chosen = args.chosen,
+                      .num_pairs = pairs,
+                      .first = experts.first,
+                      .num_experts = count});
+  GroupedProduct(stream, {.out = hidden,
+                          .x = args.x,
+                          .out_stride = config.expert_size,
+                          .x_stride = config.hidden_size,
+                          .pairs_per_row = config.router.top_k,
+                          .w = up,
+                          .bias = Floats(experts.gate_up_bias),
+                          .weights = before ? args.weights : nullptr,
+                          .pairs = groups,
+                          .gated = true,
+                          .form = config.form});
+  GroupedProduct(stream, {.out = results,
+                          .x = hidden,
+                          .out_stride = config.hidden_size,
+                          .x_stride = config.expert_size,
+                          .w = down,
+                          .bias = Floats(experts.down_bias),
+                          .weights = before ? nullptr : args.weights,
+                          .pairs = groups});
+  workspace.ResetTo(mark);
+}
+
+// One pass: all pairs of args.x, and the shared expert's result.
+void RunPass(Stream stream, Workspace& workspace, const ExpertsArgs& args,
+             const SharedResult& shared) {
+  const size_t mark = workspace.mark();
+  const MoeConfig& config = *args.config;
+  const int64_t pairs = args.x.rows() * config.router.top_k;
+  const TensorView results = workspace.Take(args.x.dtype, {pairs, config.hidden_size});
+  RunPairs(stream, workspace, args, results);
   AddUpExperts(stream, {.out = args.out,
                         .results = results,
                         .chosen = args.chosen,
                         .top_k = config.router.top_k,
-                        .first = experts.first,
-                        .num_experts = count,
+                        .first = args.experts->first,
+                        .num_experts = static_cast<int32_t>(std::ssize(args.experts->gate_up)),
                         .shared = shared.rows,
                         .shared_gate = shared.gate});
   workspace.ResetTo(mark);
+}
+
+// Tokens [begin, begin + count) alone.
+ExpertsArgs PassOf(const ExpertsArgs& args, int64_t begin, int64_t count, int64_t out_rows) {
+  const int64_t k = args.config->router.top_k;
+  ExpertsArgs pass = args;
+  pass.out = RowsOf(args.out, begin * out_rows, count * out_rows);
+  pass.x = RowsOf(args.x, begin, count);
+  pass.chosen += begin * k;
+  pass.weights += begin * k;
+  return pass;
 }
 
 }  // namespace
@@ -144,15 +163,19 @@ Status PlaceExperts(Device& device, ExpertWeights& experts) {
 }
 
 void RunExperts(Stream stream, Workspace& workspace, const ExpertsArgs& args) {
+  const int64_t step = TokensPerPass(*args.config, args.x.rows());
+  for (int64_t begin = 0; begin < args.x.rows(); begin += step) {
+    const int64_t count = std::min(step, args.x.rows() - begin);
+    RunPass(stream, workspace, PassOf(args, begin, count, 1), {});
+  }
+}
+
+void RunExpertPairs(Stream stream, Workspace& workspace, const ExpertsArgs& args) {
   const int64_t k = args.config->router.top_k, step = TokensPerPass(*args.config, args.x.rows());
   for (int64_t begin = 0; begin < args.x.rows(); begin += step) {
     const int64_t count = std::min(step, args.x.rows() - begin);
-    ExpertsArgs pass = args;
-    pass.out = RowsOf(args.out, begin, count);
-    pass.x = RowsOf(args.x, begin, count);
-    pass.chosen += begin * k;
-    pass.weights += begin * k;
-    RunPass(stream, workspace, pass, {});
+    const ExpertsArgs pass = PassOf(args, begin, count, k);
+    RunPairs(stream, workspace, pass, pass.out);
   }
 }
 
@@ -178,8 +201,21 @@ void ChooseExperts(Stream stream, Workspace& workspace, const ChooseExpertsArgs&
   workspace.ResetTo(mark);
 }
 
-void CombineExperts(Stream stream, const CombineExpertsArgs& args) {
-  AddUpExperts(stream, {.out = args.out, .results = args.rows, .top_k = args.top_k});
+void CombineExperts(Stream stream, Workspace& workspace, const CombineExpertsArgs& args) {
+  const MoeArgs& moe = args.moe;
+  const int64_t k = moe.config->router.top_k, step = TokensPerPass(*moe.config, moe.x.rows());
+  for (int64_t begin = 0; begin < moe.x.rows(); begin += step) {
+    const size_t mark = workspace.mark();
+    const int64_t count = std::min(step, moe.x.rows() - begin);
+    const SharedResult shared =
+        RunShared(stream, workspace, *moe.config, *moe.weights, RowsOf(moe.x, begin, count));
+    AddUpExperts(stream, {.out = RowsOf(moe.out, begin, count),
+                          .results = RowsOf(args.rows, begin * k, count * k),
+                          .top_k = moe.config->router.top_k,
+                          .shared = shared.rows,
+                          .shared_gate = shared.gate});
+    workspace.ResetTo(mark);
+  }
 }
 
 void AddSharedExpert(Stream stream, Workspace& workspace, const MoeArgs& args) {
