@@ -120,6 +120,8 @@ Result<exec::ExecutorOptions> MakeExecutorOptions(const ModelOptions& model,
     return Error(ErrorCode::kInvalidArgument, "--threads {} is more than {}", options.num_ranks,
                  comm::kMaxLocalRanks);
   }
+  options.first_gpu = model.base_gpu_id;
+  options.gpu_step = model.gpu_id_step;
   options.dp_size = model.dp_size;
   options.ep_size = model.ep_size;
   options.expert_plan.num_redundant = model.ep_num_redundant_experts;

@@ -40,7 +40,7 @@ void AddParallelFlags(CLI::App& command, ModelOptions& o) {
       ->group(group);
   command
       .add_flag("--enable-dp-attention", o.enable_dp_attention,
-                "split the ranks into --dp-size groups for attention; experts lie on all (CPU)")
+                "split the ranks into --dp-size groups for attention; experts lie on all")
       ->group(group);
   command
       .add_option("--ep-size,--ep,--expert-parallel-size", o.ep_size,
@@ -118,6 +118,16 @@ void AddModelFlags(CLI::App& command, ModelOptions& o) {
       .add_option("--tp-size,--tp,--tensor-parallel-size", o.tp_size,
                   "ranks that share the model: GPUs (up to 8) or CPU cores")
       ->check(CLI::Range(1, 256))
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--base-gpu-id", o.base_gpu_id, "GPU of the first rank (CUDA)")
+      ->check(CLI::Range(0, 1023))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--gpu-id-step", o.gpu_id_step,
+                  "from one rank's GPU to the next one's; 0: up to 4 ranks share a GPU (CUDA)")
+      ->check(CLI::Range(0, 1023))
       ->capture_default_str()
       ->group(group);
   AddParallelFlags(command, o);

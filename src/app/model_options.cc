@@ -10,9 +10,20 @@ void Default(int32_t& value, int32_t fallback) {
   if (value == 0) value = fallback;
 }
 
+Status CheckGpus(const ModelOptions& options) {
+  const int count = CountCudaDevices();
+  const int64_t last = options.base_gpu_id + int64_t{options.gpu_id_step} * (options.tp_size - 1);
+  if (last < count) return OkStatus();
+  return Error(ErrorCode::kInvalidArgument,
+               "--tp-size {} with --base-gpu-id {} and --gpu-id-step {} computes on GPU {}: there "
+               "are {}; with --gpu-id-step 0 ranks share one",
+               options.tp_size, options.base_gpu_id, options.gpu_id_step, last, count);
+}
+
 }  // namespace
 
 Result<ModelOptions> WithDeviceDefaults(ModelOptions options) {
+  if (options.tp_size > 1 && options.gpu_id_step == 0) PrepareToShareGpus();
   if (options.device == "auto") options.device = CountCudaDevices() > 0 ? "cuda" : "cpu";
   const bool cuda = options.device == "cuda";
   if (options.kv_cache_dtype == "auto") {
@@ -28,10 +39,7 @@ Result<ModelOptions> WithDeviceDefaults(ModelOptions options) {
                  "--quantization {} is for --device cuda with --precision fast",
                  options.quantization);
   }
-  if (cuda && options.tp_size > CountCudaDevices()) {
-    return Error(ErrorCode::kInvalidArgument, "--tp-size {}: there are {} GPUs", options.tp_size,
-                 CountCudaDevices());
-  }
+  if (cuda) RETURN_IF_ERROR(CheckGpus(options));
   if (!cuda && options.tp_size > 1 && options.threads > 0 && options.threads != options.tp_size) {
     return Error(ErrorCode::kInvalidArgument,
                  "--tp-size {} and --threads {}: a CPU rank is a thread, so they are one number",

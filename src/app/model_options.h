@@ -17,6 +17,8 @@ struct ModelOptions {
   std::string device = "auto";          // auto (cuda where there is one), cpu, cuda
   int threads = 0;                      // CPU ranks; 0: one a physical core
   int tp_size = 1;                      // ranks that share the model: GPUs, or CPU cores
+  int base_gpu_id = 0;                  // CUDA: of rank 0
+  int gpu_id_step = 1;                  // CUDA: to the next rank's GPU; 0: they share one
   std::string kv_cache_dtype = "auto";  // auto, f32, f16, bf16, int8, fp8_e4m3
   std::string precision = "fast";       // fast, exact
   std::string quantization = "none";    // none, fp8
@@ -38,7 +40,7 @@ struct ModelOptions {
   SpeculationFlags speculation;
 
   // How the tp_size ranks share the work: groups of them with sequences of their own, and rows that
-  // travel to the ranks of their experts. CPU alone.
+  // travel to the ranks of their experts.
   int dp_size = 1;
   bool enable_dp_attention = false;
   int ep_size = 0;  // 1 or tp_size; 0: as dp_size wants

@@ -98,8 +98,6 @@ constexpr Advice kAdvice[] = {
     {"nnodes", "runs on one machine: --tp-size spans its devices"},
     {"node-rank", "runs on one machine: --tp-size spans its devices"},
     {"dist-*", "runs on one machine: --tp-size spans its devices"},
-    {"base-gpu-id", "takes devices 0, 1, …: CUDA_VISIBLE_DEVICES chooses them"},
-    {"gpu-id-step", "takes devices 0, 1, …: CUDA_VISIBLE_DEVICES chooses them"},
     {"numa-node", "leaves that to numactl"},
     {"enable-nccl-*", "chooses how ranks meet by size: leave it out"},
     {"enable-symm-mem", "chooses how ranks meet by size: leave it out"},

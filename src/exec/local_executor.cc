@@ -6,6 +6,7 @@
 #include <chrono>
 #include <latch>
 #include <limits>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/peer_group.h"
+#include "comm/peer_token_exchange.h"
 #include "exec/queued_worker.h"
 #include "exec/rank_worker.h"
 
@@ -22,6 +24,8 @@ namespace {
 // How long a rank spins for the next plan before it sleeps: longer than the engine needs between
 // two steps, far shorter than a scheduling quantum.
 constexpr int64_t kSpinNs = 50'000;
+// Ranks that share a GPU: all blocks of their kernels that wait for each other fit side by side.
+constexpr int kMaxRanksOfGpu = 4;
 
 int64_t NowNs() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
@@ -42,6 +46,15 @@ uint64_t AwaitAbove(const std::atomic<uint64_t>& counter, uint64_t seen) {
   return value;
 }
 
+// Blocks until `counter` is at least `count`; the engine's thread sleeps.
+void AwaitCount(const std::atomic<uint64_t>& counter, uint64_t count) {
+  uint64_t value = counter.load(std::memory_order_acquire);
+  while (value < count) {
+    counter.wait(value, std::memory_order_acquire);
+    value = counter.load(std::memory_order_acquire);
+  }
+}
+
 }  // namespace
 
 struct LocalExecutor::Rank {
@@ -56,6 +69,15 @@ struct LocalExecutor::Rank {
   std::unique_ptr<models::DraftModel> drafter;  // null: none
   std::unique_ptr<Worker> worker;
   Status status;
+  // Release by the rank once its worker ran the step, or queued it, acquire in WaitOldest:
+  // publishes results_.
+  std::atomic<uint64_t> completed{0};
+
+  // No rank waits for this one any more.
+  void Leave() const {
+    group->Poison();
+    if (attention_group != nullptr) attention_group->Poison();
+  }
 };
 
 // Ranks start in phases; they meet after each, and the last to arrive does what joins them.
@@ -69,6 +91,8 @@ struct LocalExecutor::Startup {
   std::barrier<Join> meet;
   Phase phase = Phase::kOpen;  // changed while all ranks wait
   Status status;               // the same; the first failure of a phase ends the start
+  std::mutex open_mutex;       // of the ranks that open a GPU, one after the other
+  int num_opened = 0;          // under it
   std::latch done{1};
 };
 
@@ -89,19 +113,7 @@ Status LocalExecutor::Start(const weights::Checkpoint& checkpoint) {
   ASSIGN_OR_RETURN(layout_of_ranks_, comm::RankLayout::Create({.num_ranks = options_.num_ranks,
                                                                .dp_size = options_.dp_size,
                                                                .ep_size = options_.ep_size}));
-  if (options_.device == DeviceKind::kCuda && layout_of_ranks_.exchanges()) {
-    return Error(
-        ErrorCode::kUnsupported,
-        "--dp-size {} and --ep-size {} are for --device cpu: rows travel between CPU ranks "
-        "alone",
-        options_.dp_size, options_.ep_size);
-  }
-  if (options_.device == DeviceKind::kCuda && options_.num_ranks > 1 &&
-      options_.draft != models::DraftKind::kNone) {
-    return Error(ErrorCode::kUnsupported,
-                 "a drafter on {} GPUs; on one it runs, and GRAMMAR and NGRAM on any number",
-                 options_.num_ranks);
-  }
+  if (options_.device == DeviceKind::kCuda) RETURN_IF_ERROR(CheckDevice());
   RETURN_IF_ERROR(PlaceExperts(checkpoint));
   if (options_.rebalance.interval > 0 && placed_experts_.layers.empty()) {
     return Error(ErrorCode::kInvalidArgument,
@@ -122,6 +134,30 @@ Status LocalExecutor::Start(const weights::Checkpoint& checkpoint) {
   }
   startup_->done.wait();
   return startup_->status;
+}
+
+Status LocalExecutor::CheckDevice() const {
+  if (options_.num_ranks > comm::kMaxPeerRanks) {
+    return Error(ErrorCode::kInvalidArgument, "--tp-size {}: at most {} ranks on GPUs",
+                 options_.num_ranks, comm::kMaxPeerRanks);
+  }
+  if (ranks_share_a_gpu() && options_.num_ranks > kMaxRanksOfGpu) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "--gpu-id-step 0 with --tp-size {}: at most {} ranks share a GPU",
+                 options_.num_ranks, kMaxRanksOfGpu);
+  }
+  if (options_.dp_size > 1 && options_.draft != models::DraftKind::kNone) {
+    return Error(ErrorCode::kUnsupported,
+                 "a drafter with --dp-size {} on GPUs; it runs with one dp rank, and GRAMMAR and "
+                 "NGRAM with any number",
+                 options_.dp_size);
+  }
+  if (options_.rebalance.interval > 0) {
+    return Status(ErrorCode::kUnsupported,
+                  "--enable-eplb moves experts between CPU ranks alone: captured steps hold their "
+                  "addresses; place them at the start with --init-expert-location");
+  }
+  return OkStatus();
 }
 
 Status LocalExecutor::PlaceExperts(const weights::Checkpoint& checkpoint) {
@@ -150,22 +186,41 @@ void LocalExecutor::JoinPhase() {
         if (status.ok()) status = MakeRebalancer();
         break;
       case Phase::kAllocate:
-        for (const auto& rank : ranks_) rank->worker->ShareWith(*ranks_[0]->worker);
+        for (const auto& rank : ranks_) {
+          const int first = rank->index - layout_of_ranks_.attention_rank(rank->index);
+          rank->worker->ShareWith(*ranks_[static_cast<size_t>(first)]->worker);
+        }
         break;
       case Phase::kWarmUp:
+      case Phase::kCapture:
         break;
     }
   }
-  if (startup_->phase == Phase::kWarmUp) startup_->done.count_down();
+  if (startup_->phase == Phase::kCapture) startup_->done.count_down();
   startup_->phase = static_cast<Phase>(static_cast<int>(startup_->phase) + 1);
 }
 
 Status LocalExecutor::MakeGroups() {
   if (options_.device == DeviceKind::kCpu || options_.num_ranks == 1) return MakeCpuGroups();
+  return MakeGpuGroups();
+}
+
+Status LocalExecutor::MakeGpuGroups() {
   std::vector<Device*> devices;
   for (const auto& rank : ranks_) devices.push_back(rank->device.get());
   ASSIGN_OR_RETURN(auto groups, comm::MakePeerGroup(devices));
+  if (!placed_experts_.layers.empty()) {
+    ASSIGN_OR_RETURN(auto exchanges,
+                     comm::MakePeerExchange(devices, groups, placed_experts_.layers));
+    for (size_t i = 0; i < ranks_.size(); ++i) ranks_[i]->exchange = std::move(exchanges[i]);
+  }
   for (size_t i = 0; i < ranks_.size(); ++i) ranks_[i]->group = std::move(groups[i]);
+  if (layout_of_ranks_.dp_size() == 1) return OkStatus();
+  const auto size = static_cast<size_t>(layout_of_ranks_.attention_size());
+  for (size_t first = 0; first < ranks_.size();) {
+    ASSIGN_OR_RETURN(auto members, comm::MakePeerGroup(std::span(devices).subspan(first, size)));
+    for (auto& member : members) ranks_[first++]->attention_group = std::move(member);
+  }
   return OkStatus();
 }
 
@@ -299,17 +354,25 @@ LocalExecutor::~LocalExecutor() {
   // A group's memory lies on all its devices.
   for (const auto& rank : ranks_) {
     rank->exchange.reset();
+    rank->attention_group.reset();
     rank->group.reset();
   }
 }
 
-Status LocalExecutor::OpenDevice(Rank& rank) const {
+Status LocalExecutor::OpenDevice(Rank& rank) {
   if (options_.device == DeviceKind::kCpu) {
     rank.device = MakeCpuDevice(rank.index);
     return OkStatus();
   }
-  ASSIGN_OR_RETURN(rank.device, MakeCudaDevice({.index = rank.index,
-                                                .memory_fraction = options_.memory_fraction}));
+  CudaDeviceOptions open = {.index = options_.first_gpu + rank.index * options_.gpu_step,
+                            .memory_fraction = options_.memory_fraction};
+  const std::lock_guard lock(startup_->open_mutex);
+  if (ranks_share_a_gpu()) {
+    // Of what is free once the ranks before have taken their shares, which are as large.
+    const double share = options_.memory_fraction / options_.num_ranks;
+    open.memory_fraction = share / (1.0 - share * startup_->num_opened++);
+  }
+  ASSIGN_OR_RETURN(rank.device, MakeCudaDevice(open));
   return OkStatus();
 }
 
@@ -366,10 +429,11 @@ Result<std::unique_ptr<Worker>> LocalExecutor::MakeWorker(Rank& rank) {
                                                      PlaceOf(rank), rank.drafter.get()));
     return std::unique_ptr<Worker>(std::move(worker));
   }
-  ASSIGN_OR_RETURN(auto worker, QueuedWorker::Create(
-                                    *rank.device, *rank.model, *rank.group,
-                                    {.limits = limits_, .max_graph_rows = options_.max_graph_rows},
-                                    pool_pages_, rank.drafter.get()));
+  ASSIGN_OR_RETURN(auto worker, QueuedWorker::Create(*rank.device, *rank.model, rank.attention(),
+                                                     {.limits = limits_,
+                                                      .max_graph_rows = options_.max_graph_rows,
+                                                      .place = PlaceOf(rank)},
+                                                     pool_pages_, rank.drafter.get()));
   return std::unique_ptr<Worker>(std::move(worker));
 }
 
@@ -385,6 +449,12 @@ void LocalExecutor::RankMain(Rank& rank, const weights::Checkpoint& checkpoint) 
     return OkStatus();
   });
   phase([&] { return rank.worker->WarmUp(); });
+  phase([&]() -> Status {
+    // What a capture allocates waits for a shared GPU, which waits for this rank's next step.
+    while (ranks_share_a_gpu() && rank.worker->UseIdleTime()) {
+    }
+    return rank.device->status();
+  });
   if (startup_->status.ok()) ServeSteps(rank);
 }
 
@@ -396,7 +466,7 @@ void LocalExecutor::ServeSteps(Rank& rank) {
     if (step >= stop_at_.load()) return;
     if (replacement_ != nullptr) {
       ReplaceOnRank(rank);
-      if (rank.index == 0) Complete(step);
+      Complete(rank, step);
       continue;
     }
     const size_t entry = step % kMaxInFlight;
@@ -407,11 +477,15 @@ void LocalExecutor::ServeSteps(Rank& rank) {
     }
     if (rebalancer_ != nullptr) rebalancer_->BeforeStep(rank.index, step);
     rank.worker->Run(plans_[entry], result);
-    if (rank.index != 0) continue;
-    result.device_ns = NowNs() - begin_ns;
-    result.device_start_ns = begin_ns;
-    if (rank.group->poisoned()) result.status = FailureOf(rank);
-    Complete(step);
+    if (!rank.device->status().ok()) rank.Leave();
+    if (rank.index == 0) {
+      result.device_ns = NowNs() - begin_ns;
+      result.device_start_ns = begin_ns;
+      if (options_.device == DeviceKind::kCpu && rank.group->poisoned()) {
+        result.status = FailureOf(rank);
+      }
+    }
+    Complete(rank, step);
   }
 }
 
@@ -420,9 +494,9 @@ void LocalExecutor::FailOnPurpose(Rank& rank) {
   rank.device->Fail(Status(ErrorCode::kUnavailable, "cuda: the device failed on purpose"));
 }
 
-void LocalExecutor::Complete(uint64_t step) {
-  completed_.store(step + 1, std::memory_order_release);
-  completed_.notify_all();
+void LocalExecutor::Complete(Rank& rank, uint64_t step) {
+  rank.completed.store(step + 1, std::memory_order_release);
+  rank.completed.notify_all();
 }
 
 Status LocalExecutor::ReplaceWeights(const weights::Checkpoint& checkpoint) {
@@ -445,7 +519,7 @@ Status LocalExecutor::ReplaceWeights(const weights::Checkpoint& checkpoint) {
   replacement_ = std::make_shared<WeightReplacement>(checkpoint, options_.num_ranks);
   submitted_.store(step + 1, std::memory_order_release);
   submitted_.notify_all();
-  AwaitAbove(completed_, step);
+  AwaitAbove(ranks_[0]->completed, step);
   ++num_taken_;
   Status outcome = replacement_->outcome();
   replacement_.reset();
@@ -486,13 +560,34 @@ void LocalExecutor::Submit(const StepPlan& plan) {
 
 StepResult& LocalExecutor::WaitOldest() {
   CHECK_LT(num_taken_, submitted_.load(std::memory_order_relaxed)) << "no step in flight";
-  for (uint64_t done = completed_.load(std::memory_order_acquire); done <= num_taken_;
-       done = completed_.load(std::memory_order_acquire)) {
-    completed_.wait(done, std::memory_order_acquire);
+  StepResult& result = results_[num_taken_ % kMaxInFlight];
+  if (options_.device == DeviceKind::kCpu) {
+    AwaitCount(ranks_[0]->completed, num_taken_ + 1);
+  } else {
+    for (const auto& rank : ranks_) AwaitCount(rank->completed, num_taken_ + 1);
+    if (ranks_.size() > 1) result.status = AwaitGpus();
+    for (const auto& rank : ranks_) rank->worker->Finish(result);
   }
-  StepResult& result = results_[num_taken_++ % kMaxInFlight];
-  ranks_[0]->worker->Finish(result);
+  ++num_taken_;
   return result;
+}
+
+// A GPU that fails while its rank sleeps leaves the others' kernels waiting for it.
+Status LocalExecutor::AwaitGpus() {
+  Status failure;
+  for (bool all = false; !all;) {
+    all = true;
+    for (const auto& rank : ranks_) {
+      all &= rank->worker->Done();
+      Status status = rank->device->status();
+      if (status.ok()) continue;
+      rank->Leave();
+      failure = std::move(status);
+    }
+    if (!all) std::this_thread::yield();
+  }
+  const Rank& first = *ranks_[0];
+  return failure.ok() && first.group->poisoned() ? FailureOf(first) : failure;
 }
 
 const models::ModelFacts& LocalExecutor::facts() const { return ranks_[0]->model->facts(); }

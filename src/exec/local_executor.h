@@ -31,8 +31,11 @@ namespace hayate::exec {
 
 struct ExecutorOptions {
   DeviceKind device = DeviceKind::kCpu;
-  int num_ranks = 1;  // CPU: threads; CUDA: devices 0, 1, …
-  // As comm::RankLayoutOptions. DP ranks and rows that travel to experts are the CPU's alone.
+  int num_ranks = 1;  // CPU: threads; CUDA: GPUs
+  // CUDA: rank r computes on GPU first_gpu + r · gpu_step. Ranks of step 0 share one.
+  int first_gpu = 0;
+  int gpu_step = 1;
+  // As comm::RankLayoutOptions.
   int dp_size = 1;
   int ep_size = 0;
   comm::ExpertPlan expert_plan;  // where rows travel; num_ranks is set here
@@ -40,7 +43,8 @@ struct ExecutorOptions {
   // For drills and tests: the last of the ranks, or its GPU, fails before it carries out this step,
   // counted from 1; 0: never.
   uint64_t fail_rank_at_step = 0;
-  // CUDA: share of a device's free memory to take, for weights, pools and everything else.
+  // CUDA: share of a GPU's free memory to take, for weights, pools and everything else. Ranks that
+  // share a GPU share it evenly.
   double memory_fraction = 0.9;
   // CUDA: decode steps of at most this many rows are replayed as graphs.
   int32_t max_graph_rows = 256;
@@ -109,14 +113,16 @@ class LocalExecutor final : public StepExecutor {
  private:
   struct Rank;
   explicit LocalExecutor(const ExecutorOptions& options);
-  enum class Phase : uint8_t { kOpen, kLoad, kAllocate, kWarmUp };
+  enum class Phase : uint8_t { kOpen, kLoad, kAllocate, kWarmUp, kCapture };
   Status Start(const weights::Checkpoint& checkpoint);
   // What joins the ranks after a phase of the start; on the thread of the last rank to get there.
   void JoinPhase();
   Status PlaceExperts(const weights::Checkpoint& checkpoint);
   Status MakeRebalancer();
+  Status CheckDevice() const;
   Status MakeGroups();
   Status MakeCpuGroups();
+  Status MakeGpuGroups();
   ReplicaPlace PlaceOf(Rank& rank) const;
   float* LogitsOf(const Rank& rank);
   int32_t* GuessesOf(const Rank& rank);
@@ -126,14 +132,19 @@ class LocalExecutor final : public StepExecutor {
   StepLimits LimitsFor(int64_t longest_sequence) const;
   int64_t PoolBudgetPerRank() const;
   void RankMain(Rank& rank, const weights::Checkpoint& checkpoint);
-  Status OpenDevice(Rank& rank) const;
+  Status OpenDevice(Rank& rank);
+  bool ranks_share_a_gpu() const {
+    return options_.device == DeviceKind::kCuda && options_.num_ranks > 1 && options_.gpu_step == 0;
+  }
   models::LoadOptions LoadOptionsOf(const Rank& rank) const;
   Status LoadRank(Rank& rank, const weights::Checkpoint& checkpoint) const;
   void ReplaceOnRank(Rank& rank);
   Result<std::unique_ptr<Worker>> MakeWorker(Rank& rank);
   void ServeSteps(Rank& rank);
   void FailOnPurpose(Rank& rank);
-  void Complete(uint64_t step);
+  void Complete(Rank& rank, uint64_t step);
+  // Until the oldest step is done on all GPUs; how it failed, if it did.
+  Status AwaitGpus();
 
   ExecutorOptions options_;
   comm::RankLayout layout_of_ranks_;
@@ -154,8 +165,6 @@ class LocalExecutor final : public StepExecutor {
   uint64_t num_taken_ = 0;  // engine thread alone
   // Release by the engine thread in Submit, acquire by the ranks: publishes plans_.
   std::atomic<uint64_t> submitted_{0};
-  // Release by rank 0 once its worker ran the step, acquire in WaitOldest: publishes results_.
-  std::atomic<uint64_t> completed_{0};
   // Ranks carry out steps below it and then leave. Set before the wake-up in the destructor.
   std::atomic<uint64_t> stop_at_{~uint64_t{0}};
 

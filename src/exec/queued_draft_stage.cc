@@ -65,6 +65,10 @@ Status QueuedDraftStage::Allocate() {
   return OkStatus();
 }
 
+void QueuedDraftStage::ShareWith(const QueuedDraftStage& first) {
+  shared_guesses_ = As<int32_t>(first.guesses_);
+}
+
 void QueuedDraftStage::Run(const StepPlan& plan, std::span<const RowResult> results,
                            SamplerStage& sampler, const Inputs& inputs,
                            const models::ForwardContext& context, size_t side) {
@@ -148,14 +152,19 @@ void QueuedDraftStage::Propose(const int32_t* anchors, ops::SampleRowsArgs draws
   const ops::SamplerRow* rows = draws.rows;
   draws.logits = inputs.logits;
   draws.state.last_tokens = As<int32_t>(guesses_);
+  const bool draws_here = context.group->rank() == 0;
   for (int32_t i = 0; i < drafter_.max_drafts(); ++i) {
     const size_t at = static_cast<size_t>(i) * count;
-    drafter_.Next(i, i == 0 ? anchors : As<int32_t>(guesses_), inputs.logits,
+    drafter_.Next(i, i == 0 ? anchors : shared_guesses_, inputs.logits,
                   As<float>(confidences_) + at, context);
     draws.rows = rows + at;
     draws.results = As<ops::SampledToken>(tokens_) + at;
-    ops::SampleRows(context.stream, draws);
+    // As between the target's logits and draws.
+    context.group->Barrier(context.stream);
+    if (draws_here) ops::SampleRows(context.stream, draws);
+    context.group->Barrier(context.stream);
   }
+  if (!draws_here) return;
   const size_t all = static_cast<size_t>(drafter_.max_drafts()) * count;
   device_.Copy(context.stream, flight.tokens.data(), tokens_.data(),
                all * sizeof(ops::SampledToken));

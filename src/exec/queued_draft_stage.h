@@ -5,7 +5,9 @@
 //
 //   one copy to the device → Advance → Next(0) → draw → Next(1) → draw → … → one copy back
 //
-// Owner: the rank's thread, but for Finish.
+// The ranks of an attention group run it together; the first draws, from logits that all wrote
+// their slice of, and leaves what it drew where all read it. Owner: the rank's thread, but for
+// Finish.
 
 #include <array>
 #include <cstdint>
@@ -34,16 +36,21 @@ class QueuedDraftStage {
   // Device memory that Create takes.
   static int64_t FixedBytes(const models::DraftModel& drafter, const StepLimits& limits);
 
+  // After the stages of all ranks were made: where guesses of this rank and of the group's others
+  // lie.
+  void ShareWith(const QueuedDraftStage& first);
+
   struct Inputs {
     std::span<const Buffer> page_tables;  // of the drafter's groups, as QueuedWorker keeps them
     const float* features = nullptr;      // as the target left them, or null
-    float* logits = nullptr;              // written over
+    float* logits = nullptr;              // of the group's first rank; written over
   };
   // Queues the pass behind a step that was drawn and read. `side`: as the step's flight. The
   // context's pools are the drafter's.
   void Run(const StepPlan& plan, std::span<const RowResult> results, SamplerStage& sampler,
            const Inputs& inputs, const models::ForwardContext& context, size_t side);
-  // Once the step is done: its guesses, into the rows that wanted them. The engine's thread.
+  // Once the step is done: its guesses, into the rows that wanted them. The engine's thread, of the
+  // group's first rank alone.
   void Finish(size_t side, StepResult& result) const;
 
  private:
@@ -65,9 +72,10 @@ class QueuedDraftStage {
   models::DraftModel& drafter_;
   const StepLimits limits_;
   StepStage stage_;
-  Buffer guesses_;      // [max_rows] of the pass before
-  Buffer tokens_;       // [guesses, N] SampledToken
-  Buffer confidences_;  // [guesses, N]
+  Buffer guesses_;                           // [max_rows] of the pass before
+  const int32_t* shared_guesses_ = nullptr;  // of the group's first rank
+  Buffer tokens_;                            // [guesses, N] SampledToken
+  Buffer confidences_;                       // [guesses, N]
   std::array<Flight, StepStage::kNumSides> flights_;
   std::vector<TokenId> last_tokens_;  // [max_rows] that the slots drew last
 

@@ -8,6 +8,7 @@
 #include "base/align.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "comm/peer_group.h"
 #include "ops/step_inputs/step_inputs.h"
 
 namespace hayate::exec {
@@ -85,6 +86,11 @@ size_t FeatureBytes(const models::Model& model, const models::DraftModel* drafte
          sizeof(float);
 }
 
+// Rows of logits.
+int32_t NumLogits(const StepRow& row) {
+  return row.num_scored + (row.samples ? row.num_drafts + 1 : 0);
+}
+
 // Few sizes, so that all are captured soon; close enough that padding costs little: at most an
 // eighth of the rows from 64 on.
 std::vector<int32_t> GraphSizes(int32_t max_rows) {
@@ -148,7 +154,7 @@ Result<std::unique_ptr<QueuedWorker>> QueuedWorker::Create(Device& device, model
                  "a vocabulary of {} tokens; the sampler of {} takes at most {}",
                  model.facts().vocab_size, device.name(), ops::kMaxSamplerVocab);
   }
-  CHECK(drafter == nullptr || group.size() == 1);
+  CHECK(drafter == nullptr || options.place.layout.dp_size() == 1);
   auto worker =
       std::unique_ptr<QueuedWorker>(new QueuedWorker(device, model, group, options, drafter));
   RETURN_IF_ERROR(worker->Allocate(pool_pages));
@@ -161,6 +167,7 @@ QueuedWorker::QueuedWorker(Device& device, models::Model& model, comm::Group& gr
       model_(model),
       group_(group),
       options_(options),
+      dp_rank_(options.place.layout.dp_rank(options.place.rank)),
       drafter_(drafter),
       stream_(device.NewStream()),
       workspace_(Buffer()),
@@ -177,6 +184,13 @@ QueuedWorker::QueuedWorker(Device& device, models::Model& model, comm::Group& gr
       graphs_(graph_rows_.size()) {}
 
 Status QueuedWorker::Allocate(std::span<const int32_t> pool_pages) {
+  if (options_.place.exchange != nullptr) {
+    const comm::RankLayout& layout = options_.place.layout;
+    num_tokens_.resize(static_cast<size_t>(layout.dp_size()));
+    num_logits_.resize(num_tokens_.size());
+    tokens_per_rank_.resize(static_cast<size_t>(layout.num_ranks()));
+    logits_per_rank_.resize(tokens_per_rank_.size());
+  }
   const StepLimits& limits = options_.limits;
   const auto vocab = static_cast<size_t>(model_.facts().vocab_size);
   const auto take = [&](size_t bytes) { return Buffer::Allocate(device_, bytes); };
@@ -244,11 +258,14 @@ void QueuedWorker::ShareWith(Worker& first) {
   const auto& other = static_cast<QueuedWorker&>(first);
   shared_logits_ = As<float>(other.logits_);
   shared_last_tokens_ = As<int32_t>(other.last_tokens_);
+  shared_results_ = other.results_.data();
+  if (drafts_ != nullptr) drafts_->ShareWith(*other.drafts_);
 }
 
 // Kernels are loaded and libraries are set up at their first use, which a capture does not allow.
 Status QueuedWorker::WarmUp() {
   const Shape shape{.num_tokens = 1, .num_rows = 1, .num_logits = 1};
+  CountPadded(1);
   stage_.Begin(0);
   BatchArrays arrays = TakeArrays(shape);
   FillPadding(StepPlan(), shape, arrays);
@@ -264,27 +281,31 @@ Status QueuedWorker::WarmUp() {
 void QueuedWorker::Run(const StepPlan& plan, StepResult& result) {
   const size_t side = num_run_++ % StepStage::kNumSides;
   Flight& flight = flights_[side];
-  tables_.Apply(plan);
+  const StepPlan& own = OwnPart(plan);
+  tables_.Apply(own);
+  // Of all dp ranks: every one asks whether all rows can be replayed.
   sampler_.Apply(plan);
   for (const SlotStart& start : plan.starts) {
     prompt_lengths_[static_cast<size_t>(start.slot.value)] = start.prompt_length;
   }
 
-  const Shape shape = ShapeOf(plan);
+  const Shape shape = ShapeOf(plan, own);
+  CountRows(plan, shape);
   stage_.Begin(static_cast<int>(side));
   BatchArrays arrays = TakeArrays(shape);
-  Staged<int32_t> late_slots = stage_.Take<int32_t>(static_cast<size_t>(plan.num_tokens));
-  FillArrays(plan, arrays, late_slots);
-  FillPadding(plan, shape, arrays);
-  PlanRows(arrays);
-  ops::StepInputsArgs inputs = {.num_tokens = plan.num_tokens,
+  Staged<int32_t> late_slots = stage_.Take<int32_t>(static_cast<size_t>(own.num_tokens));
+  FillArrays(own, arrays, late_slots);
+  FillPadding(own, shape, arrays);
+  if (shape.num_rows > 0) PlanRows(arrays);
+  ops::StepInputsArgs inputs = {.num_tokens = own.num_tokens,
                                 .late_slots = late_slots.device,
                                 .last_tokens = shared_last_tokens_,
                                 .token_ids = arrays.token_ids.device};
-  PutPageEntries(plan, inputs);
+  PutPageEntries(own, inputs);
   ops::SampleRowsArgs draws;
   ops::StartCountsArgs starts;
-  sampler_.Write(plan, stage_, draws, starts, flight.sampled);
+  sampler_.Write(own, stage_, draws, starts, flight.sampled);
+  for (size_t r = 0; r < plan_rows_.size(); ++r) flight.sampled.rows[r].plan_row = plan_rows_[r];
   draws.logits = As<float>(logits_);
   draws.state = {.last_tokens = As<int32_t>(last_tokens_), .counts = As<int32_t>(counts_)};
   starts.state = draws.state;
@@ -294,9 +315,9 @@ void QueuedWorker::Run(const StepPlan& plan, StepResult& result) {
   stage_.Send(stream_);
   if (starts.num_starts > 0) ops::StartCounts(stream_, starts);
   ops::PrepareStepInputs(stream_, inputs);
-  CopyPages(plan);
+  CopyPages(own);
   models::ForwardBatch batch = MakeBatch(shape, arrays);
-  flight.has_hidden = sampler_.WantsHidden(plan);
+  flight.has_hidden = sampler_.WantsHidden(own);
   if (flight.has_hidden) batch.hidden = As<float>(hidden_);
   Forward(shape, batch);
   if (flight.has_hidden) {
@@ -304,21 +325,24 @@ void QueuedWorker::Run(const StepPlan& plan, StepResult& result) {
                  static_cast<size_t>(shape.num_logits) *
                      static_cast<size_t>(model_.facts().hidden_size) * sizeof(float));
   }
-  if (plan.num_masks > 0) SendMasks(plan, side, draws);
+  if (own.num_masks > 0) SendMasks(own, side, draws);
   // The ranks' slices of the logits are there; and none is written again, nor a last token read,
   // before they have been sampled.
   group_.Barrier(stream_);
   if (draws.num_rows > 0 && group_.rank() == 0) ops::SampleRows(stream_, draws);
   group_.Barrier(stream_);
-  device_.Copy(stream_, flight.results.data(), results_.data(),
-               static_cast<size_t>(draws.num_rows) * sizeof(ops::SampledToken));
-  if (flight.sampled.has_top) {
-    const size_t offset = TokenBytes(options_.limits.max_logits);
-    device_.Copy(stream_, flight.results.data() + offset, results_.data() + offset,
-                 TopBytes(options_.limits.max_logits));
-  }
+  if (group_.rank() == 0 || drafts_ != nullptr) CopyResults(flight, draws.num_rows);
   if (drafts_ != nullptr) RunDrafter(plan, side, result);
   device_.Record(flight.done, stream_);
+}
+
+void QueuedWorker::CopyResults(const Flight& flight, int32_t num_rows) {
+  device_.Copy(stream_, flight.results.data(), shared_results_,
+               static_cast<size_t>(num_rows) * sizeof(ops::SampledToken));
+  if (!flight.sampled.has_top) return;
+  const size_t offset = TokenBytes(options_.limits.max_logits);
+  device_.Copy(stream_, flight.results.data() + offset, shared_results_ + offset,
+               TopBytes(options_.limits.max_logits));
 }
 
 void QueuedWorker::RunDrafter(const StepPlan& plan, size_t side, StepResult& result) {
@@ -326,9 +350,14 @@ void QueuedWorker::RunDrafter(const StepPlan& plan, size_t side, StepResult& res
   device_.Record(flight.drawn, stream_);
   device_.Synchronize(flight.drawn);
   if (!device_.status().ok()) return;
-  ReadDraws(flight, result);
+  StepResult& drawn = group_.rank() == 0 ? result : drawn_;
+  if (&drawn == &drawn_) {
+    drawn_.rows.resize(plan.rows.size());
+    for (size_t r = 0; r < plan.rows.size(); ++r) drawn_.rows[r].Reset(plan.rows[r].slot);
+  }
+  ReadDraws(flight, drawn);
   const auto first = static_cast<size_t>(num_model_groups());
-  drafts_->Run(plan, result.rows, sampler_,
+  drafts_->Run(plan, drawn.rows, sampler_,
                {.page_tables = std::span(device_tables_).subspan(first),
                 .features = features_.size() == 0 ? nullptr : As<float>(features_),
                 .logits = shared_logits_},
@@ -339,16 +368,22 @@ void QueuedWorker::RunDrafter(const StepPlan& plan, size_t side, StepResult& res
                side);
 }
 
+bool QueuedWorker::Done() {
+  return device_.Reached(flights_[num_finished_ % StepStage::kNumSides].done);
+}
+
 void QueuedWorker::Finish(StepResult& result) {
   const size_t side = num_finished_++ % StepStage::kNumSides;
   const Flight& flight = flights_[side];
   device_.Synchronize(flight.done);
-  const int64_t now = NowNs();
-  result.device_start_ns = std::max(flight.queued_ns, last_finished_ns_);
-  result.device_ns = now - result.device_start_ns;
-  last_finished_ns_ = now;
-  result.status = device_.status();
-  if (!result.status.ok()) return;
+  if (options_.place.rank == 0) {
+    const int64_t now = NowNs();
+    result.device_start_ns = std::max(flight.queued_ns, last_finished_ns_);
+    result.device_ns = now - result.device_start_ns;
+    last_finished_ns_ = now;
+  }
+  if (Status status = device_.status(); !status.ok()) result.status = std::move(status);
+  if (!result.status.ok() || group_.rank() != 0) return;
   if (drafts_ == nullptr) return ReadDraws(flight, result);
   drafts_->Finish(side, result);
 }
@@ -376,21 +411,81 @@ void QueuedWorker::SetResults(ops::SampleRowsArgs& args) const {
       reinterpret_cast<float*>(top + max_logits * ops::kMaxTopLogprobs * sizeof(int32_t));
 }
 
-QueuedWorker::Shape QueuedWorker::ShapeOf(const StepPlan& plan) const {
-  const auto num_rows = static_cast<int32_t>(plan.rows.size());
-  bool decode = true;
-  Shape shape{.num_tokens = plan.num_tokens, .num_rows = num_rows};
-  for (const StepRow& row : plan.rows) {
-    shape.num_logits += row.num_scored + (row.samples ? row.num_drafts + 1 : 0);
-    decode &= row.num_tokens() == 1 && row.samples && row.num_scored == 0;
-    decode &= !splits_by_position_ || !IsPrompt(row);
+const StepPlan& QueuedWorker::OwnPart(const StepPlan& plan) {
+  const comm::RankLayout& layout = options_.place.layout;
+  if (layout.dp_size() == 1) return plan;
+  const auto own = [&](SlotId slot) { return layout.dp_rank_of_slot(slot.value) == dp_rank_; };
+  own_plan_.Clear();
+  plan_rows_.clear();
+  own_plan_.step = plan.step;
+  own_plan_.tokens = plan.tokens;
+  own_plan_.num_masks = plan.num_masks;
+  own_plan_.masks = plan.masks;
+  for (const SlotStart& start : plan.starts) {
+    if (own(start.slot)) own_plan_.starts.push_back(start);
+  }
+  for (const PageUpdate& update : plan.page_updates) {
+    if (own(update.slot)) own_plan_.page_updates.push_back(update);
+  }
+  for (const PageCopy& copy : plan.copies) {
+    if (copy.dp_rank == dp_rank_) own_plan_.copies.push_back(copy);
+  }
+  for (size_t r = 0; r < plan.rows.size(); ++r) {
+    if (!own(plan.rows[r].slot)) continue;
+    own_plan_.rows.push_back(plan.rows[r]);
+    own_plan_.num_tokens += plan.rows[r].num_tokens();
+    plan_rows_.push_back(static_cast<int32_t>(r));
+  }
+  return own_plan_;
+}
+
+QueuedWorker::Shape QueuedWorker::ShapeOf(const StepPlan& plan, const StepPlan& own) const {
+  Shape shape{.num_tokens = own.num_tokens, .num_rows = static_cast<int32_t>(own.rows.size())};
+  for (const StepRow& row : own.rows) {
+    shape.num_logits += NumLogits(row);
     shape.replays |= row.settled > 0;
   }
-  decode &= !shape.replays;
-  decode &= !sampler_.WantsHidden(plan);  // graphs write none
-  if (!decode || graph_rows_.empty() || num_rows > graph_rows_.back()) return shape;
-  const int32_t padded = *std::ranges::lower_bound(graph_rows_, num_rows);
+  const int32_t most = MostDecodeRows(plan);
+  if (most == 0 || graph_rows_.empty() || most > graph_rows_.back()) return shape;
+  const int32_t padded = *std::ranges::lower_bound(graph_rows_, most);
   return {padded, padded, padded, true};
+}
+
+int32_t QueuedWorker::MostDecodeRows(const StepPlan& plan) const {
+  if (sampler_.WantsHidden(plan)) return 0;  // graphs write none
+  const comm::RankLayout& layout = options_.place.layout;
+  std::array<int32_t, comm::kMaxPeerRanks> counts = {};  // by dp rank
+  for (const StepRow& row : plan.rows) {
+    const bool decode = row.num_tokens() == 1 && row.samples && row.num_scored == 0;
+    if (!decode || row.settled > 0 || (splits_by_position_ && IsPrompt(row))) return 0;
+    ++counts[static_cast<size_t>(layout.dp_rank_of_slot(row.slot.value))];
+  }
+  return std::ranges::max(counts);
+}
+
+void QueuedWorker::CountRows(const StepPlan& plan, const Shape& shape) {
+  if (num_tokens_.empty()) return;
+  if (shape.captured) return CountPadded(shape.num_rows);
+  std::ranges::fill(num_tokens_, 0);
+  std::ranges::fill(num_logits_, 0);
+  for (const StepRow& row : plan.rows) {
+    const int dp_rank = options_.place.layout.dp_rank_of_slot(row.slot.value);
+    num_tokens_[static_cast<size_t>(dp_rank)] += row.num_tokens();
+    num_logits_[static_cast<size_t>(dp_rank)] += NumLogits(row);
+  }
+  SplitCounts();
+}
+
+void QueuedWorker::CountPadded(int32_t rows) {
+  if (num_tokens_.empty()) return;
+  std::ranges::fill(num_tokens_, rows);
+  std::ranges::fill(num_logits_, rows);
+  SplitCounts();
+}
+
+void QueuedWorker::SplitCounts() {
+  options_.place.layout.SplitRows(num_tokens_, tokens_per_rank_);
+  options_.place.layout.SplitRows(num_logits_, logits_per_rank_);
 }
 
 bool QueuedWorker::IsPrompt(const StepRow& row) const {
@@ -531,6 +626,8 @@ models::ForwardBatch QueuedWorker::MakeBatch(const Shape& shape, const BatchArra
           .num_logits = shape.num_logits,
           .logits_index = arrays.logits_index.device,
           .logits = shared_logits_,
+          .tokens_per_rank = tokens_per_rank_,
+          .logits_per_rank = logits_per_rank_,
           .features = features_.size() == 0 ? nullptr : As<float>(features_)};
 }
 
@@ -570,6 +667,8 @@ void QueuedWorker::RunModel(const models::ForwardBatch& batch) {
   model_.Forward(batch, {.stream = stream_,
                          .workspace = &workspace_,
                          .group = &group_,
+                         .exchange = options_.place.exchange,
+                         .placements = options_.place.placements,
                          .pools = pools.first(static_cast<size_t>(num_model_groups()))});
 }
 
@@ -583,6 +682,7 @@ bool QueuedWorker::UseIdleTime() {
 
 Graph QueuedWorker::Capture(int32_t num_rows) {
   const Shape shape{num_rows, num_rows, num_rows, true};
+  CountPadded(num_rows);
   // Addresses alone matter; nothing is written or sent.
   stage_.Begin(0);
   const BatchArrays arrays = TakeArrays(shape);

@@ -36,12 +36,14 @@ class QueuedWorker final : public Worker {
  public:
   struct Options {
     StepLimits limits;
-    // Steps of at most this many rows are padded and captured; 0: none.
+    // Steps of at most this many rows a dp rank are padded and captured; 0: none.
     int32_t max_graph_rows = 0;
+    ReplicaPlace place;  // of one replica whose ranks all see every row, without one
   };
   // Allocates pools (`pool_pages` per group, the drafter's last), workspace, tables and results,
-  // and runs the model once over a padding row. The model, the drafter (null: none; on one rank
-  // alone), device and group outlive the worker. On the rank's thread.
+  // and runs the model once over a padding row. The model, the drafter (null: none; with one dp
+  // rank alone), device, the attention group and what the place points to outlive the worker. On
+  // the rank's thread.
   static Result<std::unique_ptr<QueuedWorker>> Create(Device& device, models::Model& model,
                                                       comm::Group& group, const Options& options,
                                                       std::span<const int32_t> pool_pages,
@@ -54,10 +56,11 @@ class QueuedWorker final : public Worker {
   Status WarmUp() override;
   void Run(const StepPlan& plan, StepResult& result) override;
   void Finish(StepResult& result) override;
+  bool Done() override;
   bool UseIdleTime() override;
 
  private:
-  // What a forward pass is padded to. A graph belongs to one shape.
+  // What a forward pass is padded to. A graph belongs to one shape, which all ranks replay at once.
   struct Shape {
     int32_t num_tokens = 0;
     int32_t num_rows = 0;
@@ -91,7 +94,15 @@ class QueuedWorker final : public Worker {
   int num_model_groups() const { return static_cast<int>(model_.cache_layout().groups.size()); }
   int64_t PageBytes(int group) const;
 
-  Shape ShapeOf(const StepPlan& plan) const;
+  // The part of the plan that is of this dp rank; the plan itself where there is one.
+  const StepPlan& OwnPart(const StepPlan& plan);
+  Shape ShapeOf(const StepPlan& plan, const StepPlan& own) const;
+  // The decode rows of the dp rank that has the most; 0: not every row of the plan is one.
+  int32_t MostDecodeRows(const StepPlan& plan) const;
+  // How many tokens and logits each rank brings to layers whose rows travel.
+  void CountRows(const StepPlan& plan, const Shape& shape);
+  void CountPadded(int32_t rows);  // of every dp rank
+  void SplitCounts();
   bool IsPrompt(const StepRow& row) const;
   BatchArrays TakeArrays(const Shape& shape);
   void FillArrays(const StepPlan& plan, BatchArrays& arrays, Staged<int32_t>& late_slots);
@@ -109,6 +120,8 @@ class QueuedWorker final : public Worker {
   void RunModel(const models::ForwardBatch& batch);
   Graph Capture(int32_t num_rows);
   void SetResults(ops::SampleRowsArgs& args) const;
+  // Queues the copy back of what the group's first rank drew.
+  void CopyResults(const Flight& flight, int32_t num_rows);
   // Waits for what was drawn, reads it, and queues the drafter's pass.
   void RunDrafter(const StepPlan& plan, size_t side, StepResult& result);
   // What has come back of the step's draws.
@@ -118,6 +131,11 @@ class QueuedWorker final : public Worker {
   models::Model& model_;
   comm::Group& group_;
   const Options options_;
+  const int dp_rank_;
+  StepPlan own_plan_;               // of the current step; kept for its memory
+  std::vector<int32_t> plan_rows_;  // [rows of own_plan_] in the plan
+  // Of the current step. Per dp rank, then per rank; empty where no rows travel.
+  std::vector<int32_t> num_tokens_, num_logits_, tokens_per_rank_, logits_per_rank_;
   models::DraftModel* drafter_;
   std::unique_ptr<QueuedDraftStage> drafts_;  // with a drafter
   Stream stream_;
@@ -131,14 +149,17 @@ class QueuedWorker final : public Worker {
   Buffer last_tokens_;  // [max_rows]
   Buffer counts_;       // [max_rows, V]
   Buffer logits_;       // [max_logits, V] f32
-  // Of rank 0, which samples: every rank writes its slice of the vocabulary there, over NVLink.
+  // Of the attention group's first rank, which samples: every rank writes its slice of the
+  // vocabulary there, over NVLink.
   float* shared_logits_ = nullptr;
   int32_t* shared_last_tokens_ = nullptr;
+  const std::byte* shared_results_ = nullptr;
   Buffer masks_;                                         // [max_logits, ⌈V/32⌉] bits
   std::array<Buffer, StepStage::kNumSides> host_masks_;  // pinned
-  Buffer results_;   // tokens, then top ids and top log-probabilities of [max_logits] rows
-  Buffer hidden_;    // [max_logits, H] f32; empty where the model gives none
-  Buffer features_;  // [max_tokens, F] f32, for the drafter
+  Buffer results_;    // tokens, then top ids and top log-probabilities of [max_logits] rows
+  Buffer hidden_;     // [max_logits, H] f32; empty where the model gives none
+  Buffer features_;   // [max_tokens, F] f32, for the drafter
+  StepResult drawn_;  // what the group's first rank drew, on the others, for the drafter
   std::vector<ops::AttentionRows> rows_;              // per cache group of the model
   std::vector<ops::AttentionPlanShape> plan_shapes_;  // the same; empty without a GPU
   std::vector<Buffer> plan_scratch_;                  // per cache group

@@ -43,7 +43,15 @@ class RememberingModel final : public models::Model {
   bool gives_hidden() const override { return true; }
   int64_t feature_width() const override { return kFeatures; }
 
+  std::vector<int32_t> exchanged_rows;  // of the last pass, by rank
+
   void Forward(const models::ForwardBatch& batch, const models::ForwardContext& context) override {
+    if (context.exchange != nullptr) {
+      const auto rank = static_cast<size_t>(context.exchange->rank());
+      EXPECT_EQ(batch.tokens_per_rank[rank], batch.num_tokens);
+      EXPECT_EQ(batch.logits_per_rank[rank], batch.num_logits);
+      exchanged_rows.assign(batch.tokens_per_rank.begin(), batch.tokens_per_rank.end());
+    }
     std::vector<uint64_t> digests;  // of every token's context
     for (int32_t r = 0; r < batch.rows[0].num_rows; ++r) {
       const int32_t begin = batch.rows[0].q_begin[r], end = batch.rows[0].q_begin[r + 1];
@@ -354,6 +362,58 @@ TEST_P(QueuedWorkerTest, BringsTheResultsOfTheWorkerThatComputesAtOnce) {
   EXPECT_EQ(num_guesses > 0, drafts);
 }
 
+class QueuedDpRanks : public ::testing::TestWithParam<int> {};
+
+// The same plans over dp ranks, each of which has the rows of its own slots and knows how many the
+// others bring.
+TEST_P(QueuedDpRanks, TogetherBringTheResultsOfOne) {
+  const auto device = MakeCpuDevice(0);
+  auto alone = comm::MakeLocalGroup(1).value();
+  auto all = comm::MakeLocalGroup(2).value();
+  const auto exchanges = comm::TokenExchange::MakeLocal(all);
+  const auto layout = comm::RankLayout::Create({.num_ranks = 2, .dp_size = 2}).value();
+  const std::vector<int32_t> pool_pages(static_cast<size_t>(kLimits.num_groups), kPoolPages);
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    RememberingModel models[3];
+    const auto make = [&](int index, const ReplicaPlace& place) {
+      auto worker =
+          QueuedWorker::Create(*device, models[index], *alone[0],
+                               {.limits = kLimits, .max_graph_rows = GetParam(), .place = place},
+                               pool_pages)
+              .value();
+      worker->ShareWith(*worker);
+      EXPECT_TRUE(worker->WarmUp().ok());
+      return worker;
+    };
+    const auto place_of = [&](int rank) {
+      const auto r = static_cast<size_t>(rank);
+      return ReplicaPlace{
+          .layout = layout, .rank = rank, .all = all[r].get(), .exchange = exchanges[r].get()};
+    };
+    const auto one = make(2, {});
+    const std::unique_ptr<QueuedWorker> ranks[] = {make(0, place_of(0)), make(1, place_of(1))};
+    RandomPlans plans(seed, false);
+    for (int step = 0; step < 60; ++step) {
+      StepPlan plan = plans.Next();
+      StepResult expected = ResultFor(plan), result = ResultFor(plan);
+      one->Run(plan, expected);
+      one->Finish(expected);
+      // Pages of both are numbered alike here, so that either may copy.
+      const std::vector<PageCopy> copies = plan.copies;
+      for (PageCopy copy : copies) {
+        copy.dp_rank = 1;
+        plan.copies.push_back(copy);
+      }
+      for (const auto& rank : ranks) rank->Run(plan, result);
+      for (const auto& rank : ranks) rank->Finish(result);
+      ExpectEqual(expected, result);
+      EXPECT_EQ(models[0].exchanged_rows, models[1].exchanged_rows);
+    }
+    ASSERT_FALSE(HasFailure()) << "seed " << seed;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(GraphRows, QueuedDpRanks, ::testing::Values(0, 3, 5));
 INSTANTIATE_TEST_SUITE_P(GraphRowsAndDrafts, QueuedWorkerTest,
                          ::testing::Combine(::testing::Values(0, 3, 5), ::testing::Bool()));
 

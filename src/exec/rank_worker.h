@@ -25,16 +25,6 @@
 
 namespace hayate::exec {
 
-// Where a rank stands in a replica whose ranks do not all see every row.
-struct ReplicaPlace {
-  comm::RankLayout layout;
-  int rank = 0;
-  comm::Group* all = nullptr;               // every rank of the replica
-  comm::TokenExchange* exchange = nullptr;  // null: no rows travel
-  std::span<const comm::ExpertPlacement> placements;
-  std::span<int64_t> expert_counts;  // [layers, E] or empty
-};
-
 // What all ranks of the process write to and read from. Every use is ordered by the group's
 // barriers.
 struct SharedStep {
@@ -64,6 +54,7 @@ class RankWorker final : public Worker {
   // replica has finished the step, or one has failed and all groups of this rank are poisoned.
   void Run(const StepPlan& plan, StepResult& result) override;
   void Finish(StepResult&) override {}
+  bool Done() override { return true; }
   bool UseIdleTime() override { return false; }
 
  private:

@@ -99,7 +99,8 @@ void SamplerStage::PutLists(StepStage& stage, ops::SampleRowsArgs& args) const {
 
 void SamplerStage::AddRow(const StepPlan& plan, const StepRow& row, SampledStep& step) {
   const Slot& slot = slots_[static_cast<size_t>(row.slot.value)];
-  step.rows.push_back({.first = static_cast<int32_t>(rows_.size()),
+  step.rows.push_back({.plan_row = static_cast<int32_t>(step.rows.size()),
+                       .first = static_cast<int32_t>(rows_.size()),
                        .num_scored = row.num_scored,
                        .samples = row.samples,
                        .wants_logprobs = slot.logprobs.enabled,
@@ -203,7 +204,7 @@ void SamplerStage::WriteStarts(const StepPlan& plan, StepStage& stage,
 
 void ReadResults(const SampledStep& step, const ops::SampledToken* tokens, const int32_t* top_ids,
                  const float* top_logprobs, StepResult& result) {
-  CHECK_EQ(step.rows.size(), result.rows.size());
+  CHECK_LE(step.rows.size(), result.rows.size());
   const auto logprob_of = [&](const SampledStep::Row& row, int32_t i) {
     const ops::SampledToken& token = tokens[i];
     TokenLogprob out{token.token, token.logprob, token.rank, {}};
@@ -217,9 +218,8 @@ void ReadResults(const SampledStep& step, const ops::SampledToken* tokens, const
     }
     return out;
   };
-  for (size_t r = 0; r < step.rows.size(); ++r) {
-    const SampledStep::Row& row = step.rows[r];
-    RowResult& out = result.rows[r];
+  for (const SampledStep::Row& row : step.rows) {
+    RowResult& out = result.rows[static_cast<size_t>(row.plan_row)];
     const int32_t num_scored = row.wants_hidden ? 0 : row.num_scored;
     for (int32_t i = row.first; i < row.first + num_scored; ++i) {
       out.prompt_logprobs.push_back(logprob_of(row, i));
@@ -246,10 +246,9 @@ void ReadResults(const SampledStep& step, const ops::SampledToken* tokens, const
 }
 
 void AddHidden(const SampledStep& step, const float* hidden, int32_t width, StepResult& result) {
-  for (size_t r = 0; r < step.rows.size(); ++r) {
-    const SampledStep::Row& row = step.rows[r];
+  for (const SampledStep::Row& row : step.rows) {
     if (!row.wants_hidden) continue;
-    std::vector<float>& sum = result.rows[r].hidden;
+    std::vector<float>& sum = result.rows[static_cast<size_t>(row.plan_row)].hidden;
     sum.assign(static_cast<size_t>(width), 0.0f);
     const int32_t end = row.first + row.num_scored + (row.samples ? 1 : 0);
     for (int32_t i = row.first; i < end; ++i) {

@@ -18,6 +18,7 @@ namespace hayate::exec {
 // One step's results as they come back, and whose they are.
 struct SampledStep {
   struct Row {
+    int32_t plan_row = 0;    // whose result it is
     int32_t first = 0;       // sampler row of its first scored position
     int32_t num_scored = 0;  // then, if it samples, the rows of num_drafts + 1 draws
     bool samples = false;
@@ -31,7 +32,7 @@ struct SampledStep {
     int32_t first_asked = 0;
     int32_t num_asked = 0;
   };
-  std::vector<Row> rows;  // [R] as in the plan
+  std::vector<Row> rows;  // [R] as in the plan that was written
   std::vector<TokenId> drafts;
   bool has_top = false;  // top_ids and top_logprobs travelled
 };
@@ -92,7 +93,7 @@ class SamplerStage {
 };
 
 // All positions of a row with drafts are drawn; the first that differs from its draft ends the row.
-// Completes `result` from the results of `step` in host memory. Any thread.
+// Completes the results of the step's rows from `step` in host memory. Any thread.
 void ReadResults(const SampledStep& step, const ops::SampledToken* tokens, const int32_t* top_ids,
                  const float* top_logprobs, StepResult& result);
 

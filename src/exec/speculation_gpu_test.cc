@@ -1,6 +1,6 @@
-// Drafts on one GPU, in exact mode over tiny checkpoints with every kind of cache and of drafter:
-// every accept count at every place brings the text of plain steps, and so do the drafter's own
-// guesses, greedy and sampled.
+// Drafts on one GPU, of one rank and of two, in exact mode over tiny checkpoints with every kind of
+// cache and of drafter: every accept count at every place brings the text of plain steps, and so do
+// the drafter's own guesses, greedy and sampled.
 
 #include "exec/testing/accept_server.h"
 
@@ -30,6 +30,12 @@ TEST_P(DraftersGpu, OwnGuessesBringThePlainTextGreedyAndSampled) {
       EXPECT_EQ(counts.num_accepted, counts.num_drafts);
     }
   }
+}
+
+TEST_P(DraftersGpu, OwnGuessesOfTwoRanksBringThePlainText) {
+  const testing::OwnGuesses counts = testing::ExpectPlainTextWithOwnGuesses(
+      GetParam(), {.device = DeviceKind::kCuda, .num_ranks = 2}, AcceptServer::Sampling(true));
+  EXPECT_GT(counts.num_drafts, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, SpeculationGpu, ::testing::ValuesIn(testing::AcceptCases()),

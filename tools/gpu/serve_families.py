@@ -5,7 +5,8 @@
 
 Both compute in the exact mode. Greedy answers on the GPU must be the CPU's wherever the CPU sees its two best
 tokens `margin` apart; again from the cache, beside neighbours and as a stream they must be the same text, and
-JSON must follow its schema. Servers with drafters must give the answers of the GPU's server without.
+JSON must follow its schema. Servers with drafters must give the answers of the GPU's server without, and so must
+two ranks: tensor parallel, with rows that travel to experts, and with DP attention, on one GPU where there is one.
 Standard library alone; run from the repository's root."""
 
 import argparse
@@ -49,6 +50,10 @@ CASES = {
     "llama_eagle3": ("eagle3/llama/target", [*EAGLE3, str(GOLDEN / "eagle3/llama/head")]),
     "llama_draft_model": ("dense/llama", [*STANDALONE, str(GOLDEN / "dense/llama")]),
 }
+# Layouts of two ranks, for mixtures of every way to attend.
+TP2 = ["--tp-size", "2"]
+RANKS = {"tp2": TP2, "ep2": [*TP2, "--ep-size", "2"], "dep2": [*TP2, "--dp-size", "2", "--enable-dp-attention"]}
+RANKED = ("qwen3_moe", "gpt_oss", "v3", "v4", "v41")
 SCHEMA = {
     "type": "object",
     "properties": {"name": {"enum": ["alpha", "beta"]}, "count": {"enum": [1, 20, 300]}},
@@ -103,6 +108,11 @@ class Server:
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=60)
+
+
+def rank_flags(layout):
+    gpus = subprocess.run(["nvidia-smi", "-L"], capture_output=True, check=True).stdout.splitlines()
+    return [*RANKS[layout], "--gpu-id-step", "1" if len(gpus) > 1 else "0"]
 
 
 def tokens(seed, count):
@@ -192,6 +202,14 @@ def check_case(binary, name, margin, folder):
             if drafted == 0:
                 problems.append("nothing was drafted")
             check_requests(drafting, problems)
+        for layout in RANKS if name in RANKED else ():
+            ranks = start(layout, *GPU, *rank_flags(layout))
+            for prompt, (ids, gaps) in zip(prompts(), answers, strict=True):
+                mine = ranks.answer(prompt)[0]
+                if text := difference(mine, ids, gaps, margin):
+                    problems.append(f"{layout} changes the answer to {len(prompt)}: {text}")
+                report[f"{layout}_equal"] = report.get(f"{layout}_equal", 0) + (mine == ids)
+            check_requests(ranks, problems)
     except (RuntimeError, OSError, KeyError, ValueError) as error:
         problems.append(repr(error))
     finally:

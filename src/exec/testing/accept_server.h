@@ -67,6 +67,7 @@ class AcceptServer {
     auto executor = LocalExecutor::Create(
         checkpoint_, {.device = options.device,
                       .num_ranks = options.num_ranks,
+                      .gpu_step = CountCudaDevices() < options.num_ranks ? 0 : 1,
                       .memory_fraction = 0.05,
                       .max_graph_rows = 1,
                       .precision = ops::MatmulPrecision::kExact,

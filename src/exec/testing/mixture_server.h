@@ -28,6 +28,8 @@ struct Layout {
   int64_t rebalance_interval = 0;
   double max_balance = 1.0;
   std::vector<std::vector<int64_t>> logical_count = {};  // that experts are placed by
+  DeviceKind device =
+      DeviceKind::kCpu;  // CUDA: where there are fewer GPUs than ranks, all on GPU 0
 };
 
 struct Arrival {
@@ -70,9 +72,13 @@ class MixtureServer {
     options_.num_dp_ranks = layout.dp_size;
     options_.chunked_prefill_size = 24 * layout.dp_size;
     options_.max_context = kMaxContext;
-    ExecutorOptions exec = {.num_ranks = layout.num_ranks,
+    ExecutorOptions exec = {.device = layout.device,
+                            .num_ranks = layout.num_ranks,
+                            .gpu_step = CountCudaDevices() < layout.num_ranks ? 0 : 1,
                             .dp_size = layout.dp_size,
                             .ep_size = layout.ep_size,
+                            .memory_fraction = 0.1,
+                            .max_graph_rows = 4,
                             .precision = ops::MatmulPrecision::kExact,
                             .kv_dtype = DType::kF32,
                             .page_tokens = 16,
