@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "ops/detail/sm90/tensor_map.h"
+#include "ops/matmul/sm90/fitted_gemm.h"
 #include "ops/matmul/sm90/gemm_variants.h"
 #include "tensor/cuda/check.h"
 
@@ -168,7 +169,13 @@ void GemmWithTiling(Stream stream, const GemmArgs& args, const GemmTiling& tilin
 }
 
 void Gemm(Stream stream, const GemmArgs& args) {
-  GemmWithTiling(stream, args, ChooseGemm(args, NumMultiprocessors()));
+  const int multiprocessors = NumMultiprocessors();
+  const GemmTiling tiling = ChooseGemm(args, multiprocessors);
+  const double ns = EstimateNs(Find(args.scaling, tiling), args, multiprocessors);
+  if (const auto fitted = ChooseFitted(args, multiprocessors, ns)) {
+    return FittedGemm(stream, args, *fitted);
+  }
+  GemmWithTiling(stream, args, tiling);
 }
 
 }  // namespace hayate::ops::sm90

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "ops/matmul/sm90/convert.h"
 #include "ops/matmul/sm90/cublaslt.h"
+#include "ops/matmul/sm90/fitted_gemm.h"
 #include "ops/matmul/sm90/matrix.h"
 #include "ops/matmul/sm90/simple_gemm.h"
 #include "ops/matmul/sm90/stored_gemv.h"
@@ -192,7 +193,8 @@ class Call {
   // Measured on an H200 (README.md): narrow tiles win where the weights are most of the work.
   bool PrefersCublasLt(const GemmArgs& gemm) const {
     constexpr int64_t kFew = 16, kMostOwn = 64, kManyFeatures = 16384;
-    const bool own = gemm.t <= kFew || (gemm.t <= kMostOwn && gemm.n >= kManyFeatures);
+    const bool own = gemm.t <= kFew || (gemm.t <= kMostOwn && gemm.n >= kManyFeatures) ||
+                     FittedBeatsCublasLt(gemm.t);
     return !own && gemm.bias == nullptr && w_.sum_order == SumOrder::kFastest;
   }
 

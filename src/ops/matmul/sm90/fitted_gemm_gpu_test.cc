@@ -1,0 +1,183 @@
+// Every compiled tiling of the product for hundreds of tokens against the definition, over sizes
+// that fill no tile.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "ops/matmul/matmul.h"
+#include "ops/matmul/sm90/fitted_gemm.h"
+#include "ops/testing/gpu.h"
+
+namespace hayate::ops::sm90 {
+namespace {
+
+using namespace ops::testing;
+
+struct Size {
+  int64_t n, k, t;
+  DType out = DType::kBF16;
+  int64_t extra_stride = 0;
+  bool bias = false;
+};
+
+// Rounding of bf16 results and of sums in another order. Tensor cores keep about 14 bits of an fp8
+// sum and cut the rest off, so that its error grows with K.
+double Bound(Scaling scaling, int64_t k) {
+  return scaling == Scaling::kNone ? 3e-3 : 3e-3 + 1.5e-5 * static_cast<double>(k);
+}
+
+class FittedGemmTest : public GpuTest {
+ protected:
+  struct Operand {
+    DeviceArray<std::byte> device;
+    std::vector<float> values;  // what the codes stand for, without scales
+  };
+  Operand Random(int64_t rows, int64_t k, Scaling scaling, uint64_t seed) {
+    std::vector<float> values = RandomNormals(static_cast<size_t>(rows * k), seed);
+    if (scaling == Scaling::kNone) {
+      values = Rounded(std::move(values), DType::kBF16);
+      return {ToDevice(values, DType::kBF16), values};
+    }
+    std::vector<std::byte> codes(values.size());
+    for (size_t i = 0; i < values.size(); ++i) {
+      const uint8_t code = FloatToF8E4M3(values[i]);
+      codes[i] = std::byte{code};
+      values[i] = F8E4M3ToFloat(code);
+    }
+    return {ToDevice(codes), values};
+  }
+  static void Scale(std::vector<float>& rows, const std::vector<float>& scales) {
+    const size_t width = rows.size() / scales.size();
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] *= scales[i / width];
+  }
+  static std::vector<float> Scales(int64_t count, uint64_t seed) {
+    Rng rng(seed);
+    std::vector<float> scales(static_cast<size_t>(count));
+    for (float& scale : scales) scale = 0.5f + rng.NextFloat();
+    return scales;
+  }
+
+  // All tilings at one size.
+  void Check(Scaling scaling, const Size& size) {
+    Operand x = Random(size.t, size.k, scaling, 1), w = Random(size.n, size.k, scaling, 2);
+    const std::vector<float> x_scale = Scales(size.t, 3), w_scale = Scales(size.n, 4);
+    const std::vector<float> bias = RandomNormals(static_cast<size_t>(size.n), 5);
+    const auto x_scale_device = ToDevice(x_scale), w_scale_device = ToDevice(w_scale);
+    const auto bias_device = ToDevice(bias);
+    GemmArgs args{.out_dtype = size.out,
+                  .out_stride = size.n + size.extra_stride,
+                  .x = x.device.data(),
+                  .w = w.device.data(),
+                  .bias = size.bias ? bias_device.data() : nullptr,
+                  .t = size.t,
+                  .n = size.n,
+                  .k = size.k,
+                  .scaling = scaling};
+    if (scaling == Scaling::kVector) {
+      Scale(x.values, x_scale);
+      Scale(w.values, w_scale);
+      args.x_scale = x_scale_device.data();
+      args.w_scale = w_scale_device.data();
+    }
+    std::vector<float> expected(static_cast<size_t>(size.t * size.n));
+    MatmulReference(expected.data(), x.values.data(), w.values.data(),
+                    size.bias ? bias.data() : nullptr, size.t, size.n, size.k);
+    for (const FittedVariant& variant : FittedVariants(scaling)) {
+      const FittedTiling& tiling = variant.tiling;
+      if (tiling.parts == 2 && size.k * (scaling == Scaling::kNone ? 2 : 1) <= 128) continue;
+      const auto out = Poisoned(static_cast<size_t>(size.t * args.out_stride), size.out);
+      args.out = out.data();
+      FittedGemm(stream_, args, tiling);
+      ExpectClose(FloatsToHost(out, size.out), expected, size, Bound(scaling, size.k),
+                  ::testing::Message()
+                      << tiling.tile_n << " x " << tiling.tile_t << " in " << tiling.parts << ": N "
+                      << size.n << " K " << size.k << " T " << size.t);
+    }
+  }
+
+  static void ExpectClose(const std::vector<float>& out, const std::vector<float>& expected,
+                          const Size& size, double bound, const ::testing::Message& where) {
+    const int64_t stride = size.n + size.extra_stride;
+    double difference = 0, norm = 0;
+    int64_t past_the_end = 0;
+    for (int64_t row = 0; row < size.t; ++row) {
+      for (int64_t i = 0; i < stride; ++i) {
+        const double value = out[static_cast<size_t>(row * stride + i)];
+        if (i >= size.n) {
+          past_the_end += std::isnan(value) ? 0 : 1;
+          continue;
+        }
+        const double wanted = expected[static_cast<size_t>(row * size.n + i)];
+        difference += (value - wanted) * (value - wanted);
+        norm += wanted * wanted;
+      }
+    }
+    EXPECT_EQ(past_the_end, 0) << where;
+    EXPECT_LT(std::sqrt(difference / norm), bound) << where;  // NaN passes no compare
+  }
+};
+
+TEST_F(FittedGemmTest, EveryTilingMultipliesAsItsDefinition) {
+  for (const Scaling scaling : {Scaling::kNone, Scaling::kVector}) {
+    for (const Size& size :
+         {Size{.n = 64, .k = 64, .t = 1}, Size{.n = 200, .k = 80, .t = 31, .bias = true},
+          Size{.n = 333, .k = 656, .t = 130, .extra_stride = 3},
+          Size{.n = 336, .k = 1200, .t = 257, .extra_stride = 8, .bias = true},
+          Size{.n = 520, .k = 272, .t = 383, .out = DType::kF32},
+          Size{.n = 384, .k = 144, .t = 449},
+          Size{.n = 136, .k = 2064, .t = 512, .out = DType::kF32, .bias = true},
+          Size{.n = 40, .k = 512, .t = 520}}) {
+      Check(scaling, size);
+    }
+  }
+}
+
+// More tiles than multiprocessors: blocks go on to the next one while the copy engine still stores.
+TEST_F(FittedGemmTest, BlocksOfManyTilesStoreThemAll) {
+  for (const Scaling scaling : {Scaling::kNone, Scaling::kVector}) {
+    Check(scaling, {.n = 13'000, .k = 144, .t = 300});
+  }
+}
+
+TEST_F(FittedGemmTest, SumsOfTwoPartsAreAlwaysTheSame) {
+  constexpr int64_t kN = 512, kK = 4096, kT = 320;
+  const Operand x = Random(kT, kK, Scaling::kNone, 6), w = Random(kN, kK, Scaling::kNone, 7);
+  GemmArgs args{.out_dtype = DType::kF32,
+                .out_stride = kN,
+                .x = x.device.data(),
+                .w = w.device.data(),
+                .t = kT,
+                .n = kN,
+                .k = kK};
+  std::vector<float> first;
+  for (int round = 0; round < 20; ++round) {
+    const auto out = Poisoned(static_cast<size_t>(kT * kN), DType::kF32);
+    args.out = out.data();
+    FittedGemm(stream_, args, {.tile_n = 128, .tile_t = 160, .cluster = 1, .parts = 2});
+    const std::vector<float> sums = FloatsToHost(out, DType::kF32);
+    if (round == 0) first = sums;
+    ASSERT_EQ(sums, first);
+  }
+}
+
+TEST_F(FittedGemmTest, HundredsOfTokensAreFittedUnlessOthersAreFasterOrTheOrderIsFixed) {
+  constexpr double kLong = 1e9;
+  GemmArgs args{.n = 28'672, .k = 4096, .scaling = Scaling::kVector};
+  for (const int64_t t : {129, 320, 512}) {
+    args.t = t;
+    args.order = SumOrder::kFastest;
+    EXPECT_TRUE(ChooseFitted(args, 132, kLong)) << t;
+    EXPECT_FALSE(ChooseFitted(args, 132, 1)) << t;
+    args.order = SumOrder::kFixed;
+    EXPECT_FALSE(ChooseFitted(args, 132, kLong)) << t;
+  }
+  args.order = SumOrder::kFastest;
+  args.t = 320;
+  EXPECT_EQ(ChooseFitted(args, 132, kLong)->tile_t, 160);
+  args.scaling = Scaling::kBlock;
+  EXPECT_FALSE(ChooseFitted(args, 132, kLong));
+}
+
+}  // namespace
+}  // namespace hayate::ops::sm90
