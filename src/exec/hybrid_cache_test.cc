@@ -360,10 +360,11 @@ class HybridCache : public ::testing::TestWithParam<HybridModel> {
       hit_tokens += server.cache().stats().hit_tokens;
       for (const uint64_t pages : server.cache().stats().evicted_pages) evicted += pages;
     }
-    EXPECT_GT(hit_tokens, 2000u);
-    EXPECT_GT(evicted, 100u);
-    EXPECT_EQ(refused > 500, max_drafts > 0);
-    EXPECT_EQ(guessed > 500, max_drafts > 0 && drafter_ != nullptr);
+    // The trials met what they are about.
+    EXPECT_GT(hit_tokens, 160 * kNumSeeds);
+    EXPECT_GT(evicted, 8 * kNumSeeds);
+    EXPECT_EQ(refused > 40 * kNumSeeds, max_drafts > 0);
+    EXPECT_EQ(guessed > 40 * kNumSeeds, max_drafts > 0 && drafter_ != nullptr);
   }
 
   std::unique_ptr<Device> device_ = MakeCpuDevice(0);
