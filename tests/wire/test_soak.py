@@ -13,6 +13,7 @@ DRAFTS = ["--speculative-adaptive", "off", "--speculative-algorithm"]
 # A checkpoint, and flags of the server beside a pool that two long sequences fill.
 CASES = {
     "v4": ("deepseek_v4/ratio_32", []),
+    "v41": ("deepseek_v41/tiny", []),
     "v41_replaying": ("deepseek_v41/tiny", ["--swa-bounded-replay", "exact"]),
     "v3_mtp": ("deepseek_drafts/v3_mtp", [*DRAFTS, "NEXTN", "--speculative-num-steps", "3"]),
     "v4_mtp": ("deepseek_drafts/v4_mtp", [*DRAFTS, "NEXTN", "--speculative-num-steps", "4"]),
