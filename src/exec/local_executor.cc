@@ -460,7 +460,8 @@ void LocalExecutor::RankMain(Rank& rank, const weights::Checkpoint& checkpoint) 
 
 void LocalExecutor::ServeSteps(Rank& rank) {
   for (uint64_t step = 0;; ++step) {
-    while (submitted_.load(std::memory_order_acquire) <= step && rank.worker->UseIdleTime()) {
+    while (!ranks_share_a_gpu() && submitted_.load(std::memory_order_acquire) <= step &&
+           rank.worker->UseIdleTime()) {
     }
     AwaitAbove(submitted_, step);
     if (step >= stop_at_.load()) return;
