@@ -10,9 +10,13 @@
                of the engine, by its own clock: what the prompts of the others cost in a step is no delay by the
                front end, so steps with a prompt and the gaps around them are left out there
 
+  masks        with --grammar-bench: what one mask over 128K tokens takes along random answers, with the cache that
+               an engine has, and what compiling takes (src/grammar/matcher_bench.cc); no server
+
 Writes one JSON object.
 
     tools/bench_structured.py --binary build/hayate --model model.gguf --output result.json
+                              [--grammar-bench build/src/grammar_bench]
 """
 
 import argparse
@@ -22,6 +26,7 @@ import json
 import multiprocessing
 import os
 import statistics
+import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -155,7 +160,8 @@ def step_gaps(server: Server, steps: int) -> list[float]:
 def hostile_schema(i: int) -> dict:
     """Another one each time, in every process, so that every one is compiled; each takes seconds."""
     name = f"p{os.getpid()}_{i}"
-    return {"type": "object", "properties": {name: {"type": "string", "maxLength": 200 + i}}, "required": [name]}
+    words = {"type": "string", "pattern": f"^([A-Z][a-z]{{1,20}} ){{1,{100 + i % 28}}}$"}
+    return {"type": "object", "properties": {name: words}, "required": [name]}
 
 
 def disturb(port: int, kind: str, first: int, stop, count) -> None:
@@ -224,16 +230,21 @@ def neighbours(server: Server, options: argparse.Namespace) -> dict:
     return result
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_arguments(parser)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--stream-tokens", type=int, default=500)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--parts", default="constrained,forced,neighbours")
-    options = parser.parse_args()
+def masks(options: argparse.Namespace) -> dict:
+    """Microseconds of a mask, milliseconds of compiling; this thread's own time."""
+    command = [options.grammar_bench, "--benchmark_format=json"]
+    ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    result: dict[str, dict] = {"us": {}, "compile_ms": {}}
+    for entry in json.loads(ran.stdout)["benchmarks"]:
+        name = entry["name"].split("/")[1]
+        if "p50_us" in entry:
+            result["us"][name] = {key: round(entry[f"{key}_us"], 1) for key in ("p50", "p99", "max")}
+        else:
+            result["compile_ms"][name] = round(entry["cpu_time"], 1)
+    return result
 
-    parts = options.parts.split(",")
+
+def with_servers(options: argparse.Namespace, parts: list[str]) -> dict:
     plain = Server(options, ["--speculative-algorithm", "NONE"])
     drafting = Server(options, ["--speculative-algorithm", "GRAMMAR"])
     measured = {}
@@ -247,6 +258,25 @@ def main() -> None:
     finally:
         plain.stop()
         drafting.stop()
+    return measured
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_arguments(parser)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--stream-tokens", type=int, default=500)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--parts", default="constrained,forced,neighbours,masks")
+    parser.add_argument("--grammar-bench", help="the program of the masks; without it they are left out")
+    options = parser.parse_args()
+
+    parts = options.parts.split(",")
+    measured = {}
+    if options.grammar_bench and "masks" in parts:
+        measured["masks"] = masks(options)
+    if parts != ["masks"]:
+        measured |= with_servers(options, parts)
     report(options, measured)
 
 

@@ -14,19 +14,21 @@ namespace hayate::grammar {
 namespace {
 
 // On a CPU the engine's ranks are threads too, and answers go first: beside one of them a
-// compilation has a quarter of a core. Best effort.
-void StepBehindAnswers() {
-  constexpr int kNice = 5;
-  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
-}
+// compilation has a quarter of a core, one that takes long a seventieth.
+constexpr int kNice = 5;
+constexpr int kNiceOfSubstituted = 19;
+
+// Best effort.
+void SetNice(pid_t thread, int nice) { setpriority(PRIO_PROCESS, static_cast<id_t>(thread), nice); }
 
 }  // namespace
 
 GrammarCompiler::GrammarCompiler(std::shared_ptr<const Vocabulary> vocabulary,
                                  const Options& options, const Clock& clock)
     : vocabulary_(std::move(vocabulary)), options_(options), clock_(clock) {
-  for (int i = 0; i < options_.num_threads; ++i) {
-    workers_.emplace_back("grammar-" + std::to_string(i), [this] { WorkerMain(); });
+  {
+    const std::lock_guard lock(mutex_);
+    for (int i = 0; i < options_.num_threads; ++i) AddWorker();
   }
   watchdog_ = NamedThread("grammar-limit", [this] { WatchdogMain(); });
 }
@@ -45,8 +47,13 @@ GrammarCompiler::~GrammarCompiler() {
   work_arrived_.notify_all();
   deadline_changed_.notify_all();
   for (const Done& done : left) done(Status(ErrorCode::kUnavailable, "the server is stopping"));
-  workers_.clear();
-  watchdog_.Join();
+  watchdog_.Join();  // takes no workers away and adds none any more
+  for (Worker& worker : workers_) worker.thread.Join();
+}
+
+void GrammarCompiler::AddWorker() {
+  Worker& worker = workers_.emplace_back();
+  worker.thread = NamedThread("grammar", [this, &worker] { WorkerMain(worker); });
 }
 
 std::string GrammarCompiler::KeyOf(const GrammarSource& source) {
@@ -86,15 +93,18 @@ Result<GrammarCompiler::Compiled> GrammarCompiler::CompileNow(const GrammarSourc
   return future.get();
 }
 
-void GrammarCompiler::WorkerMain() {
-  StepBehindAnswers();
-  for (;;) {
-    std::unique_lock lock(mutex_);
+void GrammarCompiler::WorkerMain(Worker& self) {
+  SetNice(gettid(), kNice);
+  std::unique_lock lock(mutex_);
+  self.id = gettid();
+  while (!self.substituted) {
     work_arrived_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
     if (stopping_) return;
     std::string key = std::move(queue_.front());
     queue_.pop_front();
     const GrammarSource source = jobs_.at(key).source;
+    self.busy_since_ns = clock_.NowNs();
+    deadline_changed_.notify_one();
     lock.unlock();
 
     Result<Compiled> result = CompiledGrammar::Compile(vocabulary_, source);
@@ -104,22 +114,60 @@ void GrammarCompiler::WorkerMain() {
     }
 
     lock.lock();
+    self.busy_since_ns = kIdle;
     std::vector<Waiter> waiters = std::move(jobs_.at(key).waiters);
     jobs_.erase(key);
     ++(result.ok() ? stats_.compiled : stats_.failed);
     Store(std::move(key), result);
     lock.unlock();
     for (const Waiter& waiter : waiters) waiter.done(result);
+    lock.lock();
   }
+  self.done = true;
+  deadline_changed_.notify_one();
+}
+
+GrammarCompiler::Worker* GrammarCompiler::NextToSubstitute() {
+  if (queue_.empty() || std::ssize(workers_) >= options_.max_threads) return nullptr;
+  Worker* longest = nullptr;
+  for (Worker& worker : workers_) {
+    if (worker.substituted) continue;
+    if (worker.busy_since_ns == kIdle) return nullptr;  // about to take it
+    if (longest == nullptr || worker.busy_since_ns < longest->busy_since_ns) longest = &worker;
+  }
+  return longest;
+}
+
+int64_t GrammarCompiler::NextAlarm() {
+  int64_t earliest = std::numeric_limits<int64_t>::max();
+  for (const auto& [key, job] : jobs_) {
+    for (const Waiter& waiter : job.waiters) earliest = std::min(earliest, waiter.deadline_ns);
+  }
+  const Worker* worker = NextToSubstitute();
+  if (worker == nullptr) return earliest;
+  return std::min(earliest, worker->busy_since_ns + options_.patience_ns);
+}
+
+std::list<GrammarCompiler::Worker> GrammarCompiler::TakeDoneWorkers() {
+  std::list<Worker> done;
+  for (auto worker = workers_.begin(); worker != workers_.end();) {
+    const auto next = std::next(worker);
+    if (worker->done) done.splice(done.end(), workers_, worker);
+    worker = next;
+  }
+  return done;
 }
 
 void GrammarCompiler::WatchdogMain() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    int64_t earliest = std::numeric_limits<int64_t>::max();
-    for (const auto& [key, job] : jobs_) {
-      for (const Waiter& waiter : job.waiters) earliest = std::min(earliest, waiter.deadline_ns);
+    if (std::list<Worker> done = TakeDoneWorkers(); !done.empty()) {
+      lock.unlock();
+      done.clear();  // they have left already, or are about to
+      lock.lock();
+      continue;
     }
+    const int64_t earliest = NextAlarm();
     if (earliest == std::numeric_limits<int64_t>::max()) {
       deadline_changed_.wait(lock);
       continue;
@@ -127,6 +175,13 @@ void GrammarCompiler::WatchdogMain() {
     const int64_t left_ns = earliest - clock_.NowNs();
     if (left_ns > 0) {
       deadline_changed_.wait_for(lock, std::chrono::nanoseconds(left_ns));
+      continue;
+    }
+    Worker* worker = NextToSubstitute();
+    if (worker != nullptr && worker->busy_since_ns + options_.patience_ns <= clock_.NowNs()) {
+      worker->substituted = true;
+      SetNice(worker->id, kNiceOfSubstituted);
+      AddWorker();
       continue;
     }
     const std::vector<Waiter> expired = TakeExpired(clock_.NowNs());

@@ -2,6 +2,8 @@
 // Compiles grammars away from the engine and the http threads, once each: a bounded cache, worker
 // threads of its own, and a limit on the time that anybody waits. Any thread.
 
+#include <sys/types.h>
+
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -24,6 +26,11 @@ class GrammarCompiler {
  public:
   struct Options {
     int num_threads = 2;
+    // While a source waits, a thread that has been at another for so long gets a substitute, up to
+    // so many threads in all, and goes on with what the others leave it: nobody waits for seconds
+    // behind somebody else's source.
+    int64_t patience_ns = 200'000'000;
+    int max_threads = 6;
     // A compilation cannot be stopped, only no longer waited for: its thread is busy until it ends,
     // and then the result is cached after all.
     int64_t time_limit_ns = 10'000'000'000;
@@ -77,8 +84,23 @@ class GrammarCompiler {
   };
 
   static std::string KeyOf(const GrammarSource& source);
-  void WorkerMain();
+  struct Worker {
+    NamedThread thread;
+    pid_t id = 0;
+    int64_t busy_since_ns = kIdle;
+    bool substituted = false;  // ends when it is done
+    bool done = false;
+  };
+  static constexpr int64_t kIdle = -1;
+
+  void AddWorker();
+  void WorkerMain(Worker& self);
   void WatchdogMain();
+  // The worker that a source waits for and that has a substitute next; null: none.
+  Worker* NextToSubstitute();
+  // When that one's time or the earliest deadline comes. The largest value where nobody waits.
+  int64_t NextAlarm();
+  std::list<Worker> TakeDoneWorkers();
   // Takes the waiters whose time is over.
   std::vector<Waiter> TakeExpired(int64_t now_ns);
   void Store(std::string key, Result<Compiled> result);
@@ -98,8 +120,8 @@ class GrammarCompiler {
   std::list<std::string> queue_;               // keys of the jobs that wait
   Stats stats_;
   bool stopping_ = false;
+  std::list<Worker> workers_;
 
-  std::vector<NamedThread> workers_;
   NamedThread watchdog_;
 };
 

@@ -4,6 +4,9 @@
 
 #include <atomic>
 #include <future>
+#include <limits>
+#include <mutex>
+#include <string>
 
 #include "text/testing/small_tokenizers.h"
 
@@ -78,6 +81,38 @@ TEST(GrammarCompiler, AnswersEveryoneWhoWaitsWhenTimeIsUp) {
   EXPECT_EQ(result.status().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(result.status().param(), "regex");
   EXPECT_EQ(compiler.stats().timed_out, 1u);
+}
+
+TEST(GrammarCompiler, ASourceThatTakesLongKeepsNobodyWaiting) {
+  const SteadyClock clock;
+  std::string slow = R"({"enum":[)";
+  for (int i = 0; i < 4'000; ++i) slow += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\"";
+  std::vector<std::string> ended;  // guarded by mutex
+  std::mutex mutex;
+  std::promise<void> all;
+  GrammarCompiler compiler(Bytes(),
+                           {.num_threads = 1,
+                            .patience_ns = 0,
+                            .max_threads = 3,
+                            .time_limit_ns = std::numeric_limits<int64_t>::max() / 2},
+                           clock);
+  const auto compile = [&](GrammarSource source, std::string name) {
+    compiler.Compile(source, [&, name](auto result) {
+      EXPECT_TRUE(result.ok()) << result.status().message();
+      const std::lock_guard lock(mutex);
+      ended.push_back(name);
+      if (ended.size() == 3) all.set_value();
+    });
+  };
+  compile({GrammarKind::kJsonSchema, slow + "]}", "f"}, "slow");
+  compile({GrammarKind::kJsonSchema, slow + R"(,""]})", "f"}, "slow too");
+  compile(Regex("a"), "quick");
+  all.get_future().wait();
+  EXPECT_EQ(ended.front(), "quick");
+  // Those that had a substitute have made room for it.
+  for (const char* text : {"b", "c", "d", "e"}) {
+    EXPECT_TRUE(compiler.CompileNow(Regex(text)).ok());
+  }
 }
 
 TEST(GrammarCompiler, RefusesWhenTooManyWaitAndAnswersTheRestWhenItStops) {

@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "base/rng.h"
 #include "grammar/compiled_grammar.h"
 #include "grammar/matcher.h"
 #include "text/testing/small_tokenizers.h"
@@ -14,31 +16,44 @@
 namespace hayate::grammar {
 namespace {
 
-constexpr int32_t kEnd = 256;
-
-std::shared_ptr<const Vocabulary> Bytes() {
-  text::TokenizerSpec spec = text::testing::ByteLevelSpec({});
-  spec.added_tokens.push_back({.content = "<|end|>", .id = kEnd, .special = true});
+// Bytes, and tokens of several that end one part of a text and begin the next.
+std::shared_ptr<const Vocabulary> SmallVocabulary() {
+  const std::vector<std::pair<std::string, std::string>> merges = {
+      {"a", "b"},  {"ab", "ab"}, {"\"", ","},      {"\",", "\""}, {"\"", "}"},
+      {"a", "\""}, {"a\"", ","}, {"a\",", "\""},   {"\"", ":"},   {"\"", "\""},
+      {"\\", "n"}, {"\\", "\""}, {"\xC3", "\xA9"}, {"1", "2"},    {"]", "}"}};
+  text::TokenizerSpec spec = text::testing::ByteLevelSpec(merges);
+  const auto end = static_cast<int32_t>(256 + merges.size());
+  spec.added_tokens.push_back({.content = "<|end|>", .id = end, .special = true});
   return Vocabulary::Create(*text::testing::Make(std::move(spec)),
-                            {.vocab_size = kEnd + 1, .stop_ids = {kEnd}})
+                            {.vocab_size = end + 1, .stop_ids = {end}})
       .value();
 }
 
-void Run(uint8_t kind, std::string text) {
-  static const std::shared_ptr<const Vocabulary> vocabulary = Bytes();
-  const auto grammar = CompiledGrammar::Compile(
-      vocabulary, {static_cast<GrammarKind>(kind % 5), std::move(text), "field"});
+bool Allows(const std::vector<uint32_t>& mask, int32_t token) {
+  return (mask[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0;
+}
+
+void Run(uint8_t choice, std::string text) {
+  static const std::shared_ptr<const Vocabulary> vocabulary = SmallVocabulary();
+  const auto kind = static_cast<GrammarKind>(choice % 5);
+  Rng rng(choice + 256 * text.size());
+  const auto grammar = CompiledGrammar::Compile(vocabulary, {kind, std::move(text), "field"});
   if (!grammar.ok()) {
     CHECK(grammar.status().param() == "field") << grammar.status().ToString();
     return;
   }
   Matcher matcher(*grammar);
   std::vector<uint32_t> mask(vocabulary->mask_words());
-  // The lowest allowed token each time: every one that the mask allows must be taken.
-  for (int i = 0; i < 64 && !matcher.ended(); ++i) {
+  for (int step = 0; step < 64 && !matcher.ended(); ++step) {
     if (matcher.FillMask(mask) == MaskKind::kNone) return;
-    int32_t token = 0;
-    while ((mask[static_cast<size_t>(token) / 32] >> (token % 32) & 1) == 0) ++token;
+    // What the mask allows is taken, and nothing else; budgets may force more than a mask says.
+    int32_t token = static_cast<int32_t>(rng.Below(static_cast<uint32_t>(vocabulary->size())));
+    if (kind != GrammarKind::kStructuralTag && matcher.Accept(token)) {
+      CHECK(Allows(mask, token)) << token;
+      matcher.Rollback(1);
+    }
+    while (!Allows(mask, token)) token = (token + 1) % vocabulary->size();
     CHECK(matcher.Accept(token)) << token;
   }
 }

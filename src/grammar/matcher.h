@@ -6,7 +6,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "grammar/compiled_grammar.h"
 #include "grammar/mask_cache.h"
@@ -44,8 +43,6 @@ class Matcher {
  private:
   struct Impl;
   MaskKind FillMaskUnguarded(std::span<uint32_t> bits);
-  // Keeps the place beside the matcher, which has taken the text.
-  void Follow(std::string_view text);
   // The key of the place, empty where there is none. Kept by the matcher.
   std::span<const int32_t> Key(MaskCache& cache);
 

@@ -36,7 +36,15 @@ constexpr const char* kSchema = R"({"type":"object","properties":{
     "zip":{"type":"string","pattern":"^[0-9]{5}$"}},"required":["street","city"]}},
   "required":["name","age","email","active","tags","address"],"additionalProperties":false})";
 
-constexpr const char* kLongString = R"({"type":"string","maxLength":5000})";
+// Strings with bounds, near and far.
+constexpr const char* kForm = R"({"type":"object","properties":{
+  "title":{"type":"string","minLength":5,"maxLength":80},
+  "summary":{"type":"string","minLength":20,"maxLength":400},
+  "body":{"type":"string","maxLength":4096},
+  "tags":{"type":"array","items":{"type":"string","minLength":1,"maxLength":20},"maxItems":8}},
+  "required":["title","summary","body","tags"],"additionalProperties":false})";
+
+constexpr const char* kLongString = R"({"type":"string","minLength":100,"maxLength":4096})";
 constexpr const char* kExpression = "([A-Z][a-z]{1,20} ){1,128}";
 
 // Bytes, then tokens joined of shorter ones out of letters, digits, blanks and punctuation, as a
@@ -138,8 +146,10 @@ void FillMask(benchmark::State& state, GrammarKind kind, const char* source, Fro
       ->Iterations(iterations)
 FILL(person, kJsonSchema, kSchema, kMatcher, 20000);
 FILL(person_cached, kJsonSchema, kSchema, kCache, 20000);
-FILL(max_length_5000, kJsonSchema, kLongString, kMatcher, 2000);
-FILL(max_length_5000_cached, kJsonSchema, kLongString, kCache, 2000);
+FILL(form, kJsonSchema, kForm, kMatcher, 20000);
+FILL(form_cached, kJsonSchema, kForm, kCache, 20000);
+FILL(lengths_100_4096, kJsonSchema, kLongString, kMatcher, 20000);
+FILL(lengths_100_4096_cached, kJsonSchema, kLongString, kCache, 20000);
 FILL(regex, kRegex, kExpression, kMatcher, 2000);
 FILL(regex_cached, kRegex, kExpression, kCache, 2000);
 
@@ -154,7 +164,8 @@ void CompileSource(benchmark::State& state, GrammarKind kind, const char* source
   BENCHMARK_CAPTURE(CompileSource, name, GrammarKind::kind, source)->Unit(benchmark::kMillisecond)
 COMPILE(person, kJsonSchema, kSchema);
 COMPILE(max_length_128, kJsonSchema, R"({"type":"string","maxLength":128})");
-COMPILE(max_length_5000, kJsonSchema, kLongString);
+COMPILE(form, kJsonSchema, kForm);
+COMPILE(lengths_100_4096, kJsonSchema, kLongString);
 COMPILE(min_length_5000, kJsonSchema, R"({"type":"string","minLength":5000})");
 COMPILE(max_items_5000, kJsonSchema,
         R"({"type":"array","items":{"type":"integer"},"maxItems":5000})");

@@ -1,11 +1,12 @@
 // xgrammar's objects behind ours, its exceptions turned into Status. No other file but
-// detail/parse_place.cc sees the library.
+// detail/text_parser.cc sees the library.
 
 #include <xgrammar/xgrammar.h>
 
 #include <algorithm>
 #include <bit>
 #include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,11 +15,13 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "grammar/compiled_grammar.h"
+#include "grammar/detail/counted_strings.h"
 #include "grammar/detail/nesting.h"
-#include "grammar/detail/parse_place.h"
 #include "grammar/detail/repeat_counts.h"
 #include "grammar/detail/schema_check.h"
 #include "grammar/detail/structural_tag_check.h"
+#include "grammar/detail/text_parser.h"
+#include "grammar/detail/token_lengths.h"
 #include "grammar/matcher.h"
 #include "grammar/token_bytes.h"
 
@@ -49,21 +52,28 @@ namespace hayate::grammar {
 
 struct Vocabulary::Impl {
   xgrammar::TokenizerInfo info;
+  detail::TokenLengths lengths;
 };
 
 struct CompiledGrammar::Impl {
   xgrammar::CompiledGrammar grammar;
+  detail::CountedRules counted;
+  bool has_parser = false;   // a TextParser takes it
   bool has_budgets = false;  // a part of it may take so many tokens and no more
 };
 
+// One of the two parses.
 struct Matcher::Impl {
-  xgrammar::GrammarMatcher matcher;
+  std::unique_ptr<detail::TextParser> parser = nullptr;
+  bool ended = false;  // of the parser: it took a stop token
+  std::vector<int32_t> key = {};
+  int32_t grammar_id = 0;  // in the cache; 0: not yet asked for
+
+  // Where masks depend on more than a parser knows. They are not cached.
+  std::optional<xgrammar::GrammarMatcher> matcher = std::nullopt;
   // A budget ends its part by the mask that is written where it runs out. A rollback forgets it.
   bool mask_forgotten = false;
   std::vector<uint32_t> scratch = {};
-  std::unique_ptr<detail::ParsePlace> place = nullptr;  // null: masks are not cached
-  std::vector<int32_t> key = {};
-  int32_t grammar_id = 0;  // in the cache; 0: not yet asked for
 };
 
 namespace {
@@ -121,19 +131,74 @@ xgrammar::Grammar ParseStructuralTag(const std::string& text, const xgrammar::To
   return std::get<xgrammar::Grammar>(std::move(grammar));
 }
 
-xgrammar::Grammar ParseSchema(const std::string& schema) {
+// `mark`: of the strings that the schema counts. A negative max_blanks stands for any number.
+xgrammar::Grammar ParseSchema(const std::string& schema, std::string_view mark, int max_blanks) {
   // Undeclared properties are left out unless the schema asks for them, as OpenAI's strict mode.
+  const auto blanks = max_blanks < 0 ? std::nullopt : std::optional<int>(max_blanks);
   auto grammar =
       xgrammar::Grammar::FromJSONSchema(schema, /*any_whitespace=*/true, std::nullopt, std::nullopt,
-                                        /*strict_mode=*/true, kMaxJsonWhitespace);
-  // The characters of a string with a bound on its length: JSON wants none below a blank.
-  const std::string lax = R"([^\"\\\r\n])";
-  const std::string strict = R"([^\0-\x1f\"\\])";
-  std::string rules = grammar.ToString();
-  size_t at = rules.find(lax);
-  if (at == std::string::npos) return grammar;
-  for (; at != std::string::npos; at = rules.find(lax, at)) rules.replace(at, lax.size(), strict);
-  return xgrammar::Grammar::FromEBNF(rules);
+                                        /*strict_mode=*/true, blanks);
+  if (mark.empty() || schema.find(mark) == std::string::npos) return grammar;
+  return xgrammar::Grammar::FromEBNF(detail::WithCountedRules(grammar.ToString(), mark));
+}
+
+// The source as the library reads it. What may throw runs guarded.
+Result<xgrammar::Grammar> ParseSource(const GrammarSource& source, std::string_view mark,
+                                      const xgrammar::TokenizerInfo& info) {
+  switch (source.kind) {
+    case GrammarKind::kJsonObject:
+      return Guarded(source.field, [&] {
+        return ParseSchema(R"({"type":"object","additionalProperties":true})", "",
+                           kMaxJsonWhitespace);
+      });
+    case GrammarKind::kJsonSchema: {
+      ASSIGN_OR_RETURN(const detail::CheckedSchema checked,
+                       detail::CheckSchema(source.text, source.field, mark));
+      return Guarded(source.field,
+                     [&] { return ParseSchema(checked.text, mark, kMaxJsonWhitespace); });
+    }
+    case GrammarKind::kRegex: {
+      RETURN_IF_ERROR(detail::CheckNesting(source.text, source.field));
+      const int64_t repeats = detail::LargestRepeat(source.text);
+      if (repeats > detail::kMaxRepeats) {
+        return InvalidField(
+            source.field, "repeats a part {} times; at most {} are supported, or any number (*, +)",
+            repeats, detail::kMaxRepeats);
+      }
+      return Guarded(source.field, [&] { return xgrammar::Grammar::FromRegex(source.text); });
+    }
+    case GrammarKind::kEbnf:
+      RETURN_IF_ERROR(detail::CheckNesting(source.text, source.field));
+      return Guarded(source.field, [&] { return xgrammar::Grammar::FromEBNF(source.text); });
+    case GrammarKind::kStructuralTag: {
+      const auto rules_of = [&](const std::string& schema, int max_blanks) {
+        return Guarded(source.field,
+                       [&] { return ParseSchema(schema, mark, max_blanks).ToString(); });
+      };
+      ASSIGN_OR_RETURN(const std::string text,
+                       detail::CheckStructuralTag(source.text, source.field, mark, rules_of));
+      return Guarded(source.field, [&] { return ParseStructuralTag(text, info); });
+    }
+  }
+  CHECK(false) << "unknown GrammarKind";
+  return xgrammar::Grammar::BuiltinJSONGrammar();
+}
+
+struct Compiled {
+  xgrammar::CompiledGrammar grammar;
+  detail::CountedRules counted;
+};
+
+Result<Compiled> CompileSource(const GrammarSource& source, std::string_view mark,
+                               const xgrammar::TokenizerInfo& info) {
+  ASSIGN_OR_RETURN(const xgrammar::Grammar parsed, ParseSource(source, mark, info));
+  auto grammar = Guarded(source.field, [&] {
+    return xgrammar::GrammarCompiler(info, /*max_threads=*/1, /*cache_enabled=*/false)
+        .CompileGrammar(parsed);
+  });
+  RETURN_IF_ERROR(grammar.status());
+  detail::CountedRules counted = detail::FindCountedRules(*grammar, mark);
+  return Compiled{*std::move(grammar), std::move(counted)};
 }
 
 DLTensor MaskTensor(std::span<uint32_t> bits, int64_t* shape) {
@@ -167,8 +232,9 @@ Result<std::shared_ptr<const Vocabulary>> Vocabulary::Create(const text::Tokeniz
                                    options.stop_ids);
   });
   RETURN_IF_ERROR(info.status());
+  detail::TokenLengths lengths(info->GetSortedDecodedVocab(), info->GetVocabSize());
   return std::shared_ptr<const Vocabulary>(
-      new Vocabulary(std::make_unique<const Impl>(Impl{*std::move(info)})));
+      new Vocabulary(std::make_unique<const Impl>(Impl{*std::move(info), std::move(lengths)})));
 }
 
 int32_t Vocabulary::size() const { return impl_->info.GetVocabSize(); }
@@ -188,49 +254,27 @@ CompiledGrammar::~CompiledGrammar() = default;
 
 Result<std::shared_ptr<const CompiledGrammar>> CompiledGrammar::Compile(
     std::shared_ptr<const Vocabulary> vocabulary, const GrammarSource& source) {
-  std::string text = source.text;
-  if (text.size() > GrammarSource::kMaxBytes) {
-    return InvalidField(source.field, "has {} bytes, at most {} are compiled", text.size(),
+  if (source.text.size() > GrammarSource::kMaxBytes) {
+    return InvalidField(source.field, "has {} bytes, at most {} are compiled", source.text.size(),
                         GrammarSource::kMaxBytes);
   }
-  if (source.kind == GrammarKind::kJsonSchema) {
-    ASSIGN_OR_RETURN(text, detail::CheckSchema(text, source.field));
-  } else if (source.kind == GrammarKind::kStructuralTag) {
-    ASSIGN_OR_RETURN(text, detail::CheckStructuralTag(text, source.field));
-  } else {
-    RETURN_IF_ERROR(detail::CheckNesting(text, source.field));
+  const Vocabulary::Impl& tokens = vocabulary->impl();
+  const bool has_schemas =
+      source.kind == GrammarKind::kJsonSchema || source.kind == GrammarKind::kStructuralTag;
+  const std::string mark = has_schemas ? detail::MarkFor(source.text) : "";
+  ASSIGN_OR_RETURN(Compiled compiled, CompileSource(source, mark, tokens.info));
+  bool has_parser = detail::TextParser::Takes(compiled.grammar);
+  if (!has_parser && !compiled.counted.bounds.empty()) {
+    // Nobody would count: an automaton has to.
+    ASSIGN_OR_RETURN(compiled, CompileSource(source, "", tokens.info));
+    has_parser = detail::TextParser::Takes(compiled.grammar);
   }
-  const int64_t repeats = source.kind == GrammarKind::kRegex ? detail::LargestRepeat(text) : 0;
-  if (repeats > detail::kMaxRepeats) {
-    return InvalidField(source.field,
-                        "repeats a part {} times; at most {} are supported, or any number (*, +)",
-                        repeats, detail::kMaxRepeats);
-  }
-  const xgrammar::TokenizerInfo& info = vocabulary->impl().info;
-  auto compiled = Guarded(source.field, [&] {
-    xgrammar::GrammarCompiler compiler(info, /*max_threads=*/1, /*cache_enabled=*/false);
-    switch (source.kind) {
-      case GrammarKind::kJsonObject:
-        return compiler.CompileGrammar(
-            ParseSchema(R"({"type":"object","additionalProperties":true})"));
-      case GrammarKind::kJsonSchema:
-        return compiler.CompileGrammar(ParseSchema(text));
-      case GrammarKind::kRegex:
-        return compiler.CompileGrammar(xgrammar::Grammar::FromRegex(text));
-      case GrammarKind::kEbnf:
-        return compiler.CompileGrammar(xgrammar::Grammar::FromEBNF(text));
-      case GrammarKind::kStructuralTag:
-        return compiler.CompileGrammar(ParseStructuralTag(text, info));
-    }
-    CHECK(false) << "unknown GrammarKind";
-    return compiler.CompileBuiltinJSONGrammar();
-  });
-  RETURN_IF_ERROR(compiled.status());
+  const bool has_budgets = source.kind == GrammarKind::kStructuralTag &&
+                           source.text.find("max_tokens") != std::string::npos;
   auto grammar = std::shared_ptr<const CompiledGrammar>(new CompiledGrammar(
       std::move(vocabulary),
-      std::make_unique<const Impl>(
-          Impl{*std::move(compiled), source.kind == GrammarKind::kStructuralTag &&
-                                         text.find("max_tokens") != std::string::npos})));
+      std::make_unique<const Impl>(Impl{std::move(compiled.grammar), std::move(compiled.counted),
+                                        has_parser, has_budgets})));
   // A grammar that accepts nothing would end every answer with an error.
   Matcher matcher(grammar);
   std::vector<uint32_t> mask(grammar->vocabulary().mask_words());
@@ -243,12 +287,14 @@ Result<std::shared_ptr<const CompiledGrammar>> CompiledGrammar::Compile(
 size_t CompiledGrammar::memory_bytes() const { return impl_->grammar.MemorySizeBytes(); }
 
 Matcher::Matcher(std::shared_ptr<const CompiledGrammar> grammar)
-    : grammar_(std::move(grammar)),
-      impl_(std::make_unique<Impl>(Impl{xgrammar::GrammarMatcher(grammar_->impl().grammar)})) {
-  GuardedOr(false, [&] {
-    impl_->place = detail::ParsePlace::Create(grammar_->impl().grammar);
-    return true;
-  });
+    : grammar_(std::move(grammar)), impl_(std::make_unique<Impl>()) {
+  const CompiledGrammar::Impl& compiled = grammar_->impl();
+  if (compiled.has_parser) {
+    impl_->parser = std::make_unique<detail::TextParser>(compiled.grammar, compiled.counted,
+                                                         grammar_->vocabulary().impl().lengths);
+  } else {
+    impl_->matcher.emplace(compiled.grammar);
+  }
 }
 Matcher::~Matcher() = default;
 Matcher::Matcher(Matcher&&) noexcept = default;
@@ -261,26 +307,23 @@ bool Matcher::Accept(int32_t token) {
     FillMask(impl_->scratch);
   }
   return GuardedOr(false, [&] {
-    if (!impl_->matcher.AcceptToken(token)) return false;
-    // A stop token, which ends the match, adds no text.
-    Follow(ended() ? std::string_view() : TokenBytes(grammar_->vocabulary(), token));
-    return true;
+    if (impl_->parser == nullptr) return impl_->matcher->AcceptToken(token);
+    const auto stops = grammar_->vocabulary().stop_ids();
+    if (std::ranges::find(stops, token) != stops.end()) {
+      impl_->ended = impl_->parser->complete() && impl_->parser->Advance("");
+      return impl_->ended;
+    }
+    const std::string_view text = TokenBytes(grammar_->vocabulary(), token);
+    return !text.empty() && impl_->parser->Advance(text);
   });
 }
 
 bool Matcher::AcceptText(const std::string& text) {
   if (ended()) return false;
   return GuardedOr(false, [&] {
-    if (!impl_->matcher.AcceptString(text)) return false;
-    Follow(text);
-    return true;
+    return impl_->parser == nullptr ? impl_->matcher->AcceptString(text)
+                                    : impl_->parser->Advance(text);
   });
-}
-
-void Matcher::Follow(std::string_view text) {
-  if (impl_->place == nullptr || impl_->place->Advance(text)) return;
-  LOG_ERROR("grammar matcher: two parsers disagree about '{}'", text);
-  impl_->place.reset();
 }
 
 MaskKind Matcher::FillMask(std::span<uint32_t> bits) {
@@ -289,9 +332,9 @@ MaskKind Matcher::FillMask(std::span<uint32_t> bits) {
 }
 
 std::span<const int32_t> Matcher::Key(MaskCache& cache) {
-  if (impl_->place == nullptr) return {};
+  if (impl_->parser == nullptr) return {};
   if (impl_->grammar_id == 0) impl_->grammar_id = cache.IdOf(grammar_);
-  const bool written = GuardedOr(false, [&] { return impl_->place->WriteKey(impl_->key); });
+  const bool written = GuardedOr(false, [&] { return impl_->parser->WriteKey(impl_->key); });
   if (!written) return {};
   impl_->key.push_back(impl_->grammar_id);
   return impl_->key;
@@ -310,36 +353,46 @@ MaskKind Matcher::FillMask(std::span<uint32_t> bits, MaskCache& cache) {
 }
 
 MaskKind Matcher::FillMaskUnguarded(std::span<uint32_t> bits) {
-  impl_->mask_forgotten = false;
-  int64_t shape = 0;
-  DLTensor tensor = MaskTensor(bits, &shape);
-  const bool restricts = impl_->matcher.FillNextTokenBitmask(&tensor);
-  if (!restricts) std::fill(bits.begin(), bits.end(), ~uint32_t{0});
-  // The library leaves anything there.
-  const int32_t tail = grammar_->vocabulary().size() % 32;
-  if (tail != 0) bits.back() &= (uint32_t{1} << tail) - 1;
-  if (!restricts) return MaskKind::kAll;
-  if (!complete()) {
-    const bool any = std::any_of(bits.begin(), bits.end(), [](uint32_t word) { return word != 0; });
-    return any ? MaskKind::kSome : MaskKind::kNone;
+  const int32_t size = grammar_->vocabulary().size();
+  if (impl_->parser != nullptr) {
+    impl_->parser->WriteMask(bits);
+  } else {
+    impl_->mask_forgotten = false;
+    int64_t shape = 0;
+    DLTensor tensor = MaskTensor(bits, &shape);
+    const bool restricts = impl_->matcher->FillNextTokenBitmask(&tensor);
+    if (!restricts) std::fill(bits.begin(), bits.end(), ~uint32_t{0});
+    // The library leaves anything behind the vocabulary.
+    if (size % 32 != 0) bits.back() &= (uint32_t{1} << (size % 32)) - 1;
   }
   size_t allowed = 0;
   for (const uint32_t word : bits) allowed += static_cast<size_t>(std::popcount(word));
+  if (allowed == static_cast<size_t>(size)) return MaskKind::kAll;
+  if (!complete()) return allowed > 0 ? MaskKind::kSome : MaskKind::kNone;
   return allowed <= grammar_->vocabulary().stop_ids().size() ? MaskKind::kOnlyStop
                                                              : MaskKind::kSome;
 }
 
 void Matcher::Rollback(int32_t steps) {
   if (steps == 0) return;
-  impl_->mask_forgotten = grammar_->impl().has_budgets;
+  impl_->mask_forgotten = impl_->matcher.has_value() && grammar_->impl().has_budgets;
   GuardedOr(false, [&] {
-    impl_->matcher.Rollback(steps);
-    if (impl_->place != nullptr) impl_->place->Rollback(steps);
+    impl_->ended = false;
+    if (impl_->parser != nullptr) {
+      impl_->parser->Rollback(steps);
+    } else {
+      impl_->matcher->Rollback(steps);
+    }
     return true;
   });
 }
 
-bool Matcher::complete() const { return impl_->matcher.IsCompleted(); }
-bool Matcher::ended() const { return impl_->matcher.IsTerminated(); }
+bool Matcher::complete() const {
+  return impl_->parser != nullptr ? impl_->parser->complete() : impl_->matcher->IsCompleted();
+}
+
+bool Matcher::ended() const {
+  return impl_->parser != nullptr ? impl_->ended : impl_->matcher->IsTerminated();
+}
 
 }  // namespace hayate::grammar

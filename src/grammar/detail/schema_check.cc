@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/json_writer.h"
+#include "grammar/detail/counted_strings.h"
 #include "grammar/detail/integer_bounds.h"
 #include "grammar/detail/json_pointer.h"
 #include "grammar/detail/nesting.h"
@@ -24,7 +25,9 @@ using simdjson::dom::object;
 
 class SchemaRewriter {
  public:
-  SchemaRewriter(element root, const std::string& field) : root_(root), field_(field) {}
+  // `mark`: of counted strings; lengths are spelled out where it is empty.
+  SchemaRewriter(element root, const std::string& field, std::string mark)
+      : root_(root), field_(field), mark_(std::move(mark)) {}
 
   Result<std::string> Run() {
     // The root's own text is held back: definitions join it as members of its object.
@@ -199,7 +202,7 @@ class SchemaRewriter {
       if (bounds->high) json.Field("maximum", *bounds->high);
     }
     if (types.string) RETURN_IF_ERROR(CheckPattern(members["pattern"], at + "/pattern"));
-    const auto lengths = types.string ? PatternOfLengths(members) : std::nullopt;
+    const auto lengths = types.string ? PatternOfBounds(members) : std::nullopt;
     if (lengths) json.Field("pattern", *lengths);
     for (const auto member : members) {
       const bool is_length = member.key == "minLength" || member.key == "maxLength";
@@ -210,6 +213,13 @@ class SchemaRewriter {
     if (types.array) RETURN_IF_ERROR(WriteItems(members, at, depth, json));
     if (types.object) RETURN_IF_ERROR(WriteProperties(members, at, depth, json));
     return OkStatus();
+  }
+
+  // The pattern of a string that is bounded by its length alone.
+  std::optional<std::string> PatternOfBounds(object members) const {
+    if (mark_.empty()) return PatternOfLengths(members);
+    const auto bounds = ReadLengthBounds(members);
+    return bounds ? std::optional(PatternOf(mark_, *bounds)) : std::nullopt;
   }
 
   Status CheckPattern(simdjson::simdjson_result<element> pattern, const std::string& at) const {
@@ -323,26 +333,37 @@ class SchemaRewriter {
       RETURN_IF_ERROR(CheckPattern(named["pattern"], at + "/propertyNames/pattern"));
     }
     json.Key("propertyNames");
-    json.Raw(std::string(simdjson::minify(names)));
+    const auto lengths = names.is_object() ? PatternOfBounds(named) : std::nullopt;
+    if (!lengths) {
+      json.Raw(std::string(simdjson::minify(names)));
+      return OkStatus();
+    }
+    json.BeginObject();
+    json.Field("pattern", *lengths);
+    json.EndObject();
     return OkStatus();
   }
 
   element root_;
   const std::string& field_;
+  const std::string mark_;
   std::map<std::string, std::string, std::less<>> names_;  // reference → definition
   std::vector<Definition> definitions_;
 };
 
 }  // namespace
 
-Result<std::string> CheckSchema(std::string_view schema, const std::string& field) {
+Result<CheckedSchema> CheckSchema(std::string_view schema, const std::string& field,
+                                  std::string_view mark) {
   simdjson::dom::parser parser;
   element root;
   const simdjson::padded_string padded(schema);
   if (const auto error = parser.parse(padded).get(root); error != simdjson::SUCCESS) {
     return InvalidField(field, "is no JSON: {}", simdjson::error_message(error));
   }
-  return SchemaRewriter(root, field).Run();
+  ASSIGN_OR_RETURN(std::string text, SchemaRewriter(root, field, std::string(mark)).Run());
+  const bool counts = !mark.empty() && text.find(mark) != std::string::npos;
+  return CheckedSchema{std::move(text), counts};
 }
 
 }  // namespace hayate::grammar::detail

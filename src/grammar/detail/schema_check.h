@@ -10,9 +10,17 @@
 
 namespace hayate::grammar::detail {
 
-// The schema rewritten: references become names under "$defs", whole-number bounds become 64-bit
-// integers, required properties are declared. Errors are kInvalidArgument and hold the place in the
+struct CheckedSchema {
+  // References become names under "$defs", whole-number bounds become 64-bit integers, required
+  // properties are declared.
+  std::string text;
+  bool counts = false;  // it holds patterns of counted strings
+};
+
+// `mark` is that of counted strings (counted_strings.h); where it is empty, lengths are left to the
+// compiler, which makes an automaton of them. Errors are kInvalidArgument and hold the place in the
 // schema as a JSON pointer below `field`.
-Result<std::string> CheckSchema(std::string_view schema, const std::string& field);
+Result<CheckedSchema> CheckSchema(std::string_view schema, const std::string& field,
+                                  std::string_view mark);
 
 }  // namespace hayate::grammar::detail
