@@ -24,6 +24,10 @@ namespace {
 // How long a rank spins for the next plan before it sleeps: longer than the engine needs between
 // two steps, far shorter than a scheduling quantum.
 constexpr int64_t kSpinNs = 50'000;
+// While the engine's thread waits for several GPUs: about 2 us between two looks at the first, and
+// a tenth of a second at most until a failure of another is seen.
+constexpr int kPausesPerPoll = 50;
+constexpr int kPollsPerLook = 10'000;
 // Ranks that share a GPU: all blocks of their kernels that wait for each other fit side by side.
 constexpr int kMaxRanksOfGpu = 4;
 
@@ -573,22 +577,23 @@ StepResult& LocalExecutor::WaitOldest() {
   return result;
 }
 
-// A GPU that fails while its rank sleeps leaves the others' kernels waiting for it.
+// Mostly the first GPU alone is asked: asking takes locks that the ranks want for their next step.
 Status LocalExecutor::AwaitGpus() {
-  Status failure;
-  for (bool all = false; !all;) {
-    all = true;
+  const auto done = [](const auto& rank) { return rank->worker->Done(); };
+  for (int polls = 1; !std::ranges::all_of(ranks_, done); ++polls) {
+    for (int i = 0; i < kPausesPerPoll; ++i) __builtin_ia32_pause();
+    if (polls % kPollsPerLook != 0) continue;
+    // A GPU that fails while its rank sleeps leaves the others' kernels waiting for it.
     for (const auto& rank : ranks_) {
-      all &= rank->worker->Done();
-      Status status = rank->device->status();
-      if (status.ok()) continue;
-      rank->Leave();
-      failure = std::move(status);
+      (void)done(rank);
+      if (!rank->device->status().ok()) rank->Leave();
     }
-    if (!all) std::this_thread::yield();
   }
-  const Rank& first = *ranks_[0];
-  return failure.ok() && first.group->poisoned() ? FailureOf(first) : failure;
+  for (const auto& rank : ranks_) {
+    Status status = rank->device->status();
+    if (!status.ok()) return status;
+  }
+  return ranks_[0]->group->poisoned() ? FailureOf(*ranks_[0]) : OkStatus();
 }
 
 const models::ModelFacts& LocalExecutor::facts() const { return ranks_[0]->model->facts(); }
