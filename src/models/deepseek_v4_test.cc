@@ -9,7 +9,9 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "models/testing/model_runner.h"
 
@@ -202,18 +204,25 @@ INSTANTIATE_TEST_SUITE_P(Golden, DeepseekV4,
 
 // What a config must not say, and what the error must name.
 struct BadConfig {
-  const char* field;
+  const char* field;  // with a leading '/': its place in the file
   const char* value;
+  std::vector<const char*> families = {"deepseek_v4/flash", "deepseek_v41/tiny"};
 };
 
 class DeepseekConfig : public ::testing::TestWithParam<BadConfig> {};
 
 TEST_P(DeepseekConfig, ABadFieldIsNamed) {
-  for (const char* family : {"deepseek_v4/flash", "deepseek_v41/tiny"}) {
+  const std::string field = GetParam().field;
+  for (const char* family : GetParam().families) {
     std::ifstream file(kGolden / family / "config.json");
     auto config = nlohmann::json::parse(file);
     auto& fields = config.contains("text_config") ? config["text_config"] : config;
-    fields[GetParam().field] = nlohmann::json::parse(GetParam().value);
+    const auto value = nlohmann::json::parse(GetParam().value);
+    if (field[0] == '/') {
+      config[nlohmann::json::json_pointer(field)] = value;
+    } else {
+      fields[field] = value;
+    }
     const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) /
                                          ("deepseek_config_" + std::to_string(::getpid()));
     std::filesystem::create_directories(folder);
@@ -222,7 +231,9 @@ TEST_P(DeepseekConfig, ABadFieldIsNamed) {
     const auto device = MakeCpuDevice(0);
     const Status status = LoadModel(checkpoint, {.device = device.get()}).status();
     ASSERT_FALSE(status.ok()) << family;
-    EXPECT_NE(status.message().find(GetParam().field), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find(field.substr(field.rfind('/') + 1)), std::string::npos)
+        << status.message();
+    EXPECT_EQ(status.message().find(folder.string()), status.message().rfind(folder.string()));
   }
 }
 
@@ -234,8 +245,19 @@ INSTANTIATE_TEST_SUITE_P(
                       BadConfig{"compress_ratios", "[0, 4]"},
                       BadConfig{"compress_ratios", "[0, 0, 2, 2, 2, -1, 1, 1, 1, 1]"},
                       BadConfig{"index_head_dim", "8"}, BadConfig{"rms_norm_eps", "\"x\""},
-                      BadConfig{"swiglu_limit", "0"}, BadConfig{"hidden_size", "1e30"}),
-    [](const auto& test) { return test.param.field + std::to_string(test.index); });
+                      BadConfig{"swiglu_limit", "0"}, BadConfig{"hidden_size", "1e30"},
+                      BadConfig{"/quantization_config/weight_block_size", "[64, 64]"},
+                      BadConfig{"/quantization_config/quant_method", "\"modelopt\""},
+                      BadConfig{"/expert_dtype", "\"int4\""},
+                      BadConfig{"num_hash_layers", "7", {"deepseek_v4/flash"}},
+                      BadConfig{"hc_shifted", "false", {"deepseek_v41/tiny"}},
+                      BadConfig{"dspark_target_attn_input", "false", {"deepseek_v41/tiny"}},
+                      BadConfig{"index_k_source_layer_ids", "[2, 4]", {"deepseek_v41/tiny"}},
+                      BadConfig{"engram_num_embeddings", "[630, 835]", {"deepseek_v41/tiny"}}),
+    [](const auto& test) {
+      const std::string field = test.param.field;
+      return field.substr(field.rfind('/') + 1) + std::to_string(test.index);
+    });
 
 }  // namespace
 }  // namespace hayate::models

@@ -9,6 +9,7 @@
 
 #include "models/detail/tensor_names.h"
 #include "models/tensor_list.h"
+#include "models/testing/edited_checkpoint.h"
 #include "models/testing/model_runner.h"
 #include "weights/dequantize.h"
 #include "weights/testing/gguf_builder.h"
@@ -255,12 +256,23 @@ TEST(Load, BadOptionsAndDamagedTensorsAreErrors) {
   EXPECT_THAT(value.message(), HasSubstr("attn_norm"));
 }
 
+TEST(Load, Nvfp4WeightsAreRefusedByWhatTheyAre) {
+  const weights::TempDirectory directory;
+  testing::EditedCheckpoint checkpoint("tests/golden/deepseek_v3/deepseek_v3", directory.path());
+  checkpoint.tensors["model.layers.1.mlp.experts.0.up_proj.weight_scale_2"] = {
+      "F32", {}, std::string(4, '\0')};
+  const auto device = MakeCpuDevice(0);
+  const Status status = LoadModel(checkpoint.Open(), {.device = device.get()}).status();
+  EXPECT_EQ(status.code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("up_proj.weight_scale_2: NVFP4 weights; of"));
+}
+
 // A checkpoint of random weights in the shapes of a golden case's config runs.
 TEST(Load, DummyTensorsOfEveryFamilyAreWhatTheModelAsksFor) {
   for (const char* name :
        {"qwen_moe/qwen3_moe_fp8", "qwen_moe/qwen2_moe", "gpt_oss/gpt_oss",
-        "deepseek_v3/deepseek_v3", "deepseek_v32/deepseek_v32_fp8", "deepseek_drafts/v4_mtp",
-        "deepseek_drafts/v4_pro_dspark", "deepseek_drafts/v41_dspark"}) {
+        "deepseek_v3/deepseek_v3", "deepseek_v32/deepseek_v32_fp8", "deepseek_v4/pro",
+        "deepseek_drafts/v4_mtp", "deepseek_drafts/v4_pro_dspark", "deepseek_drafts/v41_dspark"}) {
     const std::string folder = std::string("tests/golden/") + name;
     Checkpoint dummy = Checkpoint::OpenConfig(folder).value();
     ASSERT_TRUE(dummy.AddDummyTensors(ListTensors(dummy, DType::kBF16).value(), 1).ok());

@@ -49,6 +49,19 @@ Result<std::unique_ptr<Model>> LoadFamily(const weights::Checkpoint& checkpoint,
   return LoadDenseModel(checkpoint, config, options);
 }
 
+// NVFP4 has a scale for each 16 weights and one more of the whole matrix. Its checkpoints may say
+// so in a file of their own and not in config.json.
+Status RefuseNvfp4(const weights::Checkpoint& checkpoint) {
+  for (const auto& [name, info] : checkpoint.tensors()) {
+    if (!name.ends_with(".weight_scale_2")) continue;
+    return Error(ErrorCode::kUnsupported,
+                 "{}: NVFP4 weights; of safetensors' weights there are 16-bit ones, FP8 in blocks "
+                 "and MXFP4",
+                 name);
+  }
+  return OkStatus();
+}
+
 Status CheckDrafts(const Model& model, const LoadOptions& options) {
   if (options.max_drafts <= model.max_drafts()) return OkStatus();
   return Error(ErrorCode::kUnsupported,
@@ -69,9 +82,12 @@ Status CheckWindowReuse(const Model& model, const LoadOptions& options) {
 Result<std::unique_ptr<Model>> LoadModel(const weights::Checkpoint& checkpoint,
                                          const LoadOptions& options) {
   RETURN_IF_ERROR(CheckPages(options));
+  RETURN_IF_ERROR(RefuseNvfp4(checkpoint).Under(checkpoint.path().string()));
   Result<std::unique_ptr<Model>> model = LoadFamily(checkpoint, options);
-  // An error says which checkpoint it is about.
-  if (!model.ok()) return model.status().Under(checkpoint.path().string());
+  // An error says which checkpoint it is about; one of its config does already.
+  const std::string path = checkpoint.path().string();
+  if (!model.ok() && model.status().message().starts_with(path)) return model;
+  if (!model.ok()) return model.status().Under(path);
   RETURN_IF_ERROR(CheckDrafts(**model, options));
   RETURN_IF_ERROR(CheckWindowReuse(**model, options));
   return model;

@@ -46,7 +46,28 @@ class Reader {
     RETURN_IF_ERROR(RequireInt(metadata_, Key("n_shared_experts"), 1));
     RETURN_IF_ERROR(RequireInt(metadata_, Key("hc_mult"), ops::kHyperStreams));
     RETURN_IF_ERROR(RequireString(metadata_, Key("rope_scaling.type"), "yarn"));
-    return RequireString(metadata_, "quantization_config.quant_method", "fp8");
+    RETURN_IF_ERROR(RequireString(metadata_, "quantization_config.quant_method", "fp8"));
+    return ReadQuantisation();
+  }
+
+  Status ReadQuantisation() {
+    constexpr std::string_view kTile = "quantization_config.weight_block_size";
+    if (metadata_.Has(kTile)) {
+      ASSIGN_OR_RETURN(const auto sizes, metadata_.GetIntArray(kTile));
+      if (sizes != std::vector<int64_t>{config_.tile, config_.tile}) {
+        return Error(ErrorCode::kUnsupported, "{} must be [{}, {}] here", kTile, config_.tile,
+                     config_.tile);
+      }
+    }
+    for (const std::string_view key : {"expert_dtype", "quantization_config.expert_dtype"}) {
+      ASSIGN_OR_RETURN(const std::string_view type, metadata_.GetString(key, "fp4"));
+      if (type != "fp4" && type != "fp8") {
+        return Error(ErrorCode::kUnsupported, "{} is '{}'; 'fp4' and 'fp8' are implemented", key,
+                     type);
+      }
+      config_.fp8_experts |= type == "fp8";
+    }
+    return OkStatus();
   }
 
   Status ReadSizes() {

@@ -55,7 +55,8 @@ struct DeepseekTrunkConfig {
   float route_scale = 1.0f;
   float route_epsilon = 0.0f;  // added to the sum that weights are divided by
   float swiglu_limit = 0.0f;
-  int32_t tile = 0;  // rows and columns of an E4M3 matrix that share a scale
+  bool fp8_experts = false;  // the routed ones, declared to be E4M3 and not E2M1; tensors decide
+  int32_t tile = 0;          // rows and columns of an E4M3 matrix that share a scale
 
   std::vector<int32_t> eos_ids;
 
@@ -64,8 +65,9 @@ struct DeepseekTrunkConfig {
 };
 
 // Fields of the trunk, each under "<prefix><name>"; `ratios` and the family's own settings are the
-// caller's. kUnsupported: a setting that would change the maths. kDataLoss: a field that is
-// missing, of a wrong type, out of range or in contradiction to another. Both name the field.
+// caller's, who has set the tile. kUnsupported: a setting that would change the maths. kDataLoss: a
+// field that is missing, of a wrong type, out of range or in contradiction to another. Both name
+// the field.
 Status ReadTrunkConfig(const weights::Checkpoint& checkpoint, std::string_view prefix,
                        DeepseekTrunkConfig& config);
 

@@ -1,6 +1,7 @@
 #include "models/detail/deepseek_v3_config.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "base/error.h"
@@ -58,6 +59,11 @@ Result<TokenIndexerSettings> ReadIndexer(const Metadata& metadata, const Deepsee
   if (indexer.head_dim < config.rope_dim) {
     return Error(ErrorCode::kDataLoss, "index_head_dim {} is below qk_rope_head_dim {}",
                  indexer.head_dim, config.rope_dim);
+  }
+  // Packed keys go through a Hadamard transform.
+  if (!std::has_single_bit(static_cast<uint32_t>(indexer.head_dim))) {
+    return Error(ErrorCode::kDataLoss, "index_head_dim is {}, must be a power of two",
+                 indexer.head_dim);
   }
   if (config.q_rank == 0) return Error(ErrorCode::kDataLoss, "an indexer without q_lora_rank");
   return indexer;

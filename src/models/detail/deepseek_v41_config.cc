@@ -46,6 +46,14 @@ Status ReadSources(const Metadata& metadata, DeepseekV41Config& config) {
   ASSIGN_OR_RETURN(config.ratios, ReadCompressRatios(metadata, kPrefix, layers));
   ASSIGN_OR_RETURN(const auto kv, ReadLayerIds(metadata, "kv_source_layer_ids", layers));
   ASSIGN_OR_RETURN(const auto index, ReadLayerIds(metadata, "index_source_layer_ids", layers));
+  if (metadata.Has(Key("index_k_source_layer_ids"))) {
+    ASSIGN_OR_RETURN(const auto keys, ReadLayerIds(metadata, "index_k_source_layer_ids", layers));
+    if (keys != kv) {
+      return Error(ErrorCode::kUnsupported,
+                   "index_k_source_layer_ids differ from kv_source_layer_ids; only sources that "
+                   "make their own index keys are implemented");
+    }
+  }
   config.kv_sources = LatestOf(kv, layers);
   config.index_sources = LatestOf(index, layers);
   for (int32_t layer = 0; layer < layers; ++layer) {
@@ -117,17 +125,11 @@ Status ReadEngrams(const Metadata& metadata, DeepseekV41Config& config) {
   return OkStatus();
 }
 
-}  // namespace
-
-int DeepseekV41Config::engram_of(int layer) const {
-  const auto found = std::ranges::find(engram_layers, layer);
-  return found == engram_layers.end() ? -1 : static_cast<int>(found - engram_layers.begin());
-}
-
-Result<DeepseekV41Config> ReadDeepseekV41Config(const weights::Checkpoint& checkpoint) {
+Result<DeepseekV41Config> ReadAll(const weights::Checkpoint& checkpoint) {
   const Metadata& metadata = checkpoint.metadata();
-  RETURN_IF_ERROR(RequireBool(metadata, Key("hc_shifted"), true));
-  RETURN_IF_ERROR(RequireBool(metadata, Key("use_fp4_sparse_kv"), true));
+  for (const char* flag : {"hc_shifted", "use_fp4_sparse_kv", "dspark_target_attn_input"}) {
+    RETURN_IF_ERROR(RequireBool(metadata, Key(flag), true));
+  }
   DeepseekV41Config config;
   config.stream_entry = StreamEntry::kEarlier;
   config.route_epsilon = 1e-20f;
@@ -136,6 +138,19 @@ Result<DeepseekV41Config> ReadDeepseekV41Config(const weights::Checkpoint& check
   RETURN_IF_ERROR(ReadSources(metadata, config));
   RETURN_IF_ERROR(ReadCandidates(metadata, config));
   RETURN_IF_ERROR(ReadEngrams(metadata, config));
+  return config;
+}
+
+}  // namespace
+
+int DeepseekV41Config::engram_of(int layer) const {
+  const auto found = std::ranges::find(engram_layers, layer);
+  return found == engram_layers.end() ? -1 : static_cast<int>(found - engram_layers.begin());
+}
+
+Result<DeepseekV41Config> ReadDeepseekV41Config(const weights::Checkpoint& checkpoint) {
+  Result<DeepseekV41Config> config = ReadAll(checkpoint);
+  if (!config.ok()) return config.status().Under(checkpoint.path().string());
   return config;
 }
 

@@ -30,6 +30,9 @@ class Lister {
     Add(name + ".weight", DType::kI8, {n, k / 2});
     Add(name + ".scale", DType::kF8E8M0, {n, k / kFp4Columns});
   }
+  void Expert(const std::string& name, int64_t n, int64_t k) {
+    config_.fp8_experts ? Fp8(name, n, k) : Fp4(name, n, k);
+  }
   void Hyper(const std::string& prefix, int64_t outputs, int64_t scales) {
     F32(prefix + "_fn", {outputs, ops::kHyperStreams * hidden()});
     F32(prefix + "_base", {outputs});
@@ -64,9 +67,9 @@ class Lister {
     Bf16(ffn + ".gate.weight", {num_experts, h});
     for (int32_t e = 0; e < num_experts; ++e) {
       const std::string expert = ffn + ".experts." + std::to_string(e);
-      Fp4(expert + ".w1", f, h);
-      Fp4(expert + ".w2", h, f);
-      Fp4(expert + ".w3", f, h);
+      Expert(expert + ".w1", f, h);
+      Expert(expert + ".w2", h, f);
+      Expert(expert + ".w3", f, h);
     }
     Fp8(ffn + ".shared_experts.w1", f, h);
     Fp8(ffn + ".shared_experts.w2", h, f);

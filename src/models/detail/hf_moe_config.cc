@@ -91,7 +91,12 @@ Result<Fp8Block> ReadFp8Block(const Metadata& metadata, std::span<const std::str
     if (method == other) return block;
   }
   if (method != "fp8") {
-    return Error(ErrorCode::kUnsupported, "quantization_config.quant_method is '{}'", method);
+    ASSIGN_OR_RETURN(const auto algorithm,
+                     metadata.GetString("quantization_config.quant_algo", ""));
+    return Error(ErrorCode::kUnsupported,
+                 "quantization_config.quant_method is '{}'{}{}; of safetensors' weights there are "
+                 "16-bit ones, 'fp8' in blocks and GPT-OSS' 'mxfp4'",
+                 method, algorithm.empty() ? "" : " of ", algorithm);
   }
   constexpr std::string_view kBlockKey = "quantization_config.weight_block_size";
   if (!metadata.Has(kBlockKey)) {
