@@ -95,7 +95,7 @@ struct LocalExecutor::Startup {
   std::barrier<Join> meet;
   Phase phase = Phase::kOpen;  // changed while all ranks wait
   Status status;               // the same; the first failure of a phase ends the start
-  std::mutex open_mutex;       // of the ranks that open a GPU, one after the other
+  std::mutex open_mutex;       // of ranks that open a GPU that they share, one after the other
   int num_opened = 0;          // under it
   std::latch done{1};
 };
@@ -370,8 +370,9 @@ Status LocalExecutor::OpenDevice(Rank& rank) {
   }
   CudaDeviceOptions open = {.index = options_.first_gpu + rank.index * options_.gpu_step,
                             .memory_fraction = options_.memory_fraction};
-  const std::lock_guard lock(startup_->open_mutex);
+  std::unique_lock lock(startup_->open_mutex, std::defer_lock);
   if (ranks_share_a_gpu()) {
+    lock.lock();
     // Of what is free once the ranks before have taken their shares, which are as large.
     const double share = options_.memory_fraction / options_.num_ranks;
     open.memory_fraction = share / (1.0 - share * startup_->num_opened++);
