@@ -12,8 +12,6 @@
 #include <string>
 #include <utility>
 
-#include "base/check.h"
-
 namespace hayate::grammar::detail {
 namespace {
 
@@ -175,7 +173,9 @@ void TextParser::Parser::DoubtCounted(const ParserState& state) {
 void TextParser::Parser::AllowedBy(const ParserState& state) {
   using Store = xgrammar::AdaptiveTokenMask::StoreType;
   const auto found = compiled_.adaptive_token_mask_cache.find(state);
-  CHECK(found != compiled_.adaptive_token_mask_cache.end()) << "a state without a mask";
+  if (found == compiled_.adaptive_token_mask_cache.end()) {
+    throw xgrammar::XGrammarError("a state without a mask");
+  }
   const xgrammar::AdaptiveTokenMask& mask = found->second;
   const auto& tokens = compiled_.tokenizer_info.GetSortedDecodedVocab();
   const auto id_at = [&](int32_t index) { return tokens[static_cast<size_t>(index)].first; };
