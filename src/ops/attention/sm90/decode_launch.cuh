@@ -6,11 +6,6 @@
 
 namespace hayate::ops::sm90 {
 
-// From so many rows on decode does not overlap the launches before it. Its loads in flight want a
-// large first-level cache; products leave a small one behind beside their shared memory, and that
-// division changes only on a multiprocessor that has drained.
-inline constexpr int32_t kDrainRows = 16;
-
 template <typename S>
 void LaunchDecode(Stream stream, const PagedAttentionArgs& args) {
   const AttentionPlan& plan = args.rows.plan;
@@ -32,16 +27,8 @@ void LaunchDecode(Stream stream, const PagedAttentionArgs& args) {
       stream.device,
       cudaFuncSetAttribute(DecodeKernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
   const PagedCache<typename S::Cache> cache(args.cache);
-  if (args.rows.num_rows < kDrainRows) {
-    return LaunchDependent(stream, DecodeKernel<S>, plan.num_decode_blocks, 32 * kDecodeWarps,
-                           kBytes, params, cache);
-  }
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(plan.num_decode_blocks));
-  config.blockDim = dim3(32 * kDecodeWarps);
-  config.dynamicSmemBytes = kBytes;
-  config.stream = static_cast<cudaStream_t>(stream.handle);
-  CUDA_CHECK(stream.device, cudaLaunchKernelEx(&config, DecodeKernel<S>, params, cache));
+  LaunchDependent(stream, DecodeKernel<S>, plan.num_decode_blocks, 32 * kDecodeWarps, kBytes,
+                  params, cache);
 }
 
 template <int kHeadDim>

@@ -23,6 +23,11 @@ constexpr int kTurnFeatures = 4 * 32;
 // takes so many heads, whose loads are under way together.
 constexpr int kManyHeads = 6;
 constexpr int64_t kResidentBlocks = 132 * 8;
+// From so many rows of decode on this launch does not overlap the ones before it. The loads in
+// flight of the attention behind it want a large first-level cache; products leave a small one
+// behind beside their shared memory, and that division changes only on a multiprocessor that has
+// drained. Products of cuBLASLt have ended by themselves, and cost nothing here.
+constexpr int32_t kDrainRows = 16;
 
 struct Params {
   void* q;  // elements of the activation type
@@ -230,7 +235,15 @@ void LaunchHeads(Stream stream, int64_t tokens, const Params& params, const KvLa
   const dim3 grid(static_cast<uint32_t>(tokens), CeilDiv(heads, kWarps * kHeads));
   const auto kernel = params.head_dim <= kTurnFeatures ? RopeKvWriteKernel<T, TCache, kHeads, 1>
                                                        : RopeKvWriteKernel<T, TCache, kHeads, 2>;
-  LaunchDependent(stream, kernel, grid, 32 * kWarps, 0, params, PagedCache<TCache>(view));
+  const PagedCache<TCache> cache(view);
+  if (params.rows.plan.num_decode_blocks == 0 || params.rows.num_rows < kDrainRows) {
+    return LaunchDependent(stream, kernel, grid, 32 * kWarps, 0, params, cache);
+  }
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(32 * kWarps);
+  config.stream = static_cast<cudaStream_t>(stream.handle);
+  CUDA_CHECK(stream.device, cudaLaunchKernelEx(&config, kernel, params, cache));
 }
 
 void Launch(Stream stream, int64_t tokens, DType activations, const Params& params,
