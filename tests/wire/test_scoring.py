@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+from patience import patient
 from wire_checks import check_error, generate, tokenize
 
 QUERY = "The capital of France is"
@@ -110,6 +111,22 @@ def test_calls_are_parsed_out_of_a_text(http):
         http.post("/parse_function_call", json={**body, "tool_call_parser": "x"}), 400, param="tool_call_parser"
     )
     check_error(http.post("/parse_function_call", json={**body, "text": None}), 400, param="text")
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/separate_reasoning", {"text": "<think>" * 200_000, "reasoning_parser": "deepseek-r1"}),
+        ("/separate_reasoning", {"text": "<|start|><|message|>" * 70_000, "reasoning_parser": "gpt-oss"}),
+        ("/parse_function_call", {"text": "<tool_call>" * 130_000, "tool_call_parser": "hermes"}),
+        ("/parse_function_call", {"text": "<tool_call>" + '{"a":' * 300_000, "tool_call_parser": "hermes"}),
+        ("/parse_function_call", {"text": "[f(a=" + "[" * 1_400_000, "tool_call_parser": "pythonic"}),
+    ],
+)
+def test_megabytes_of_markers_take_no_longer_than_other_text(http, path, fields):
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    response = http.post(path, json={"tools": tools, **fields}, timeout=patient(6))
+    assert response.status_code == 200, response.text[:300]
 
 
 def test_thinking_is_separated_out_of_a_text(http):

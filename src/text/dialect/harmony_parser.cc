@@ -36,10 +36,11 @@ std::string_view WordAfter(std::string_view text, std::string_view prefix) {
 }  // namespace
 
 void HarmonyParser::Feed(std::string_view text, std::vector<AnswerEvent>& events) {
-  held_ += text;
-  for (;;) {
-    const MarkerPlace place = FindMarker(held_, kMarkers);
-    const std::string_view plain = std::string_view(held_).substr(0, place.begin);
+  const std::string held = std::exchange(held_, {}).append(text);
+  for (size_t begin = 0;;) {
+    const std::string_view rest = std::string_view(held).substr(begin);
+    const MarkerPlace place = FindMarker(rest, kMarkers);
+    const std::string_view plain = rest.substr(0, place.begin);
     if (in_body_) {
       Body(plain, events);
     } else {
@@ -51,8 +52,11 @@ void HarmonyParser::Feed(std::string_view text, std::vector<AnswerEvent>& events
       }
     }
     const std::string_view marker = place.marker;
-    held_.erase(0, place.begin + marker.size());
-    if (marker.empty()) return;
+    begin += place.begin + marker.size();
+    if (marker.empty()) {
+      held_ = held.substr(begin);
+      return;
+    }
     if (marker == kMessage) {
       if (!in_body_) BeginMessage(events);
     } else if (marker == kStart || marker == kChannel) {

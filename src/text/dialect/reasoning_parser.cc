@@ -39,18 +39,22 @@ void ReasoningParser::PushStart() {
 
 void ReasoningParser::PushInside(std::vector<AnswerEvent>& events) {
   const std::array<std::string_view, 2> markers = {dialect_.end, dialect_.begin};
-  for (;;) {
-    const MarkerPlace place = FindMarker(held_, markers);
-    Think(std::string_view(held_).substr(0, place.begin), events);
-    held_.erase(0, place.begin + place.marker.size());
-    if (place.marker.empty()) return;
-    if (place.marker == dialect_.end) {
-      place_ = Place::kGap;
-      blanks_.clear();
-      return;
+  const std::string held = std::exchange(held_, {});
+  for (size_t begin = 0;;) {
+    const std::string_view text = std::string_view(held).substr(begin);
+    const MarkerPlace place = FindMarker(text, markers);
+    Think(text.substr(0, place.begin), events);
+    begin += place.begin + place.marker.size();
+    if (!place.marker.empty() && place.marker != dialect_.end) {
+      // Some models open the thinking again that the prompt has opened.
+      if (thought_) Think(place.marker, events);
+      continue;
     }
-    // Some models open the thinking again that the prompt has opened.
-    if (thought_) Think(place.marker, events);
+    held_ = held.substr(begin);
+    if (place.marker.empty()) return;
+    place_ = Place::kGap;
+    blanks_.clear();
+    return;
   }
 }
 
