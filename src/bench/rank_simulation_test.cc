@@ -84,11 +84,11 @@ TEST(CountTraffic, EqualsTheCountersOfRanksThatExchange) {
 
     auto group = comm::MakeLocalGroup(num_ranks).value();
     auto exchanges = comm::TokenExchange::MakeLocal(group);
-    const auto device = MakeCpuDevice(0);
     std::vector<int64_t> arrived(rows.size());
     std::vector<std::jthread> threads;
     for (size_t r = 0; r < rows.size(); ++r) {
       threads.emplace_back([&, r] {
+        const auto device = MakeCpuDevice(0);
         Workspace workspace(Buffer::Allocate(*device, size_t{1} << 20).value());
         const int64_t n = rows[r];
         const TensorView x = workspace.Take(DType::kF32, {n, kWidth});

@@ -113,7 +113,7 @@ class PipedBodies : public ::testing::Test {
 
   void HoldBack(Hop& hop) {
     const size_t unsent = client_->pending_bytes(hop.id);
-    most_unsent_ = std::max(most_unsent_, unsent);
+    most_unsent_ = std::max(most_unsent_.load(), unsent);
     if (hop.paused || unsent == 0) return;
     hop.paused = true;
     held_back_.Increment();
@@ -139,7 +139,7 @@ class PipedBodies : public ::testing::Test {
   // Written on the relay's thread before the answer, read behind it.
   size_t piped_bytes_ = 0;
   size_t copied_bytes_ = 0;
-  size_t most_unsent_ = 0;
+  std::atomic<size_t> most_unsent_ = 0;
   Counter held_back_;
 };
 
