@@ -16,6 +16,7 @@
 #include "ops/embedding/embedding.h"
 #include "ops/gather/copy_columns.h"
 #include "ops/gather/gather_rows.h"
+#include "ops/matmul/layer_tail.h"
 #include "ops/norm/rms_norm.h"
 #include "ops/rope/rope.h"
 
@@ -99,9 +100,9 @@ class DenseModel final : public DenseTarget {
   int64_t workspace_bytes(int64_t max_tokens, int64_t max_logits) const override {
     const int64_t h = config_.hidden_size, q = weights_.attention.q_width();
     // Rotations of the step, then h, norm and partial sum for all tokens and for the rows with
-    // logits, and the heads' outputs of both.
-    const int64_t floats =
-        max_tokens * (weights_.attention.rotary_dim + 3 * h + q) + max_logits * (3 * h + q);
+    // logits, the heads' outputs of both, and queries, keys and values.
+    const int64_t floats = max_tokens * (weights_.attention.rotary_dim + 3 * h + q) +
+                           max_logits * (3 * h + q) + 2 * ops::DeferredNormFloats(h);
     const int64_t layer = std::max({AttentionWorkspaceBytes(weights_.attention, max_tokens, h),
                                     MlpWorkspaceBytes(max_tokens, h, weights_.ffn.size()),
                                     MoeBytes(max_tokens), ops::MatmulWorkspaceBytes(max_tokens, q),
@@ -112,7 +113,7 @@ class DenseModel final : public DenseTarget {
       fp8 += ops::Fp8RowsBytes(scaling, max_tokens, h) + ops::Fp8RowsBytes(scaling, max_logits, h);
     }
     return floats * static_cast<int64_t>(sizeof(float)) + fp8 + layer +
-           12 * static_cast<int64_t>(Workspace::kAlignment);
+           15 * static_cast<int64_t>(Workspace::kAlignment);
   }
 
   void Forward(const ForwardBatch& batch, const ForwardContext& context) override {
@@ -130,6 +131,8 @@ class DenseModel final : public DenseTarget {
                                   .weight = Floats(Layer(0).attention_norm),
                                   .eps = config_.norm_eps,
                                   .fp8 = first.fp8});
+    rows.qkv = workspace.Take(activations_, {batch.num_tokens, weights_.attention.qkv_width()});
+    ProjectLayer(context, 0, rows);
     const int last = config_.num_layers - 1;
     for (int layer = 0; layer < last; ++layer) {
       KeepFeatures(batch, context, layer, rows);
@@ -138,9 +141,8 @@ class DenseModel final : public DenseTarget {
     }
     KeepFeatures(batch, context, last, rows);
     if (batch.num_logits == 0) {
-      AppendKeysValues(context.stream, workspace, weights_.attention, Layer(last).attention, step,
-                       RowsOf(batch, last), CacheOf(context, last),
-                       NormedFor(Layer(last).attention.qkv, rows).input());
+      AppendProjected(context.stream, weights_.attention, Layer(last).attention, step,
+                      RowsOf(batch, last), CacheOf(context, last), rows.qkv);
       JoinLayer(batch, context, last);
     } else {
       AttendLayer(batch, context, step, last, rows);
@@ -160,16 +162,16 @@ class DenseModel final : public DenseTarget {
     TensorView normed;  // [T, H]
     TensorView part;    // [T, H]: this rank's term of a sum over ranks, then the sum
     TensorView heads;   // [T, q_width]
+    TensorView qkv;     // [T, qkv_width] of the next attention, of all tokens
     // normed quantised, where a layer wants it so.
     std::array<ops::Fp8Rows, kFp8Scalings.size()> normed_fp8;
+    float* squares = nullptr;  // [DeferredNormFloats(H)]
   };
   // What a norm writes and the product after it reads: values, or fp8 rows alone.
   struct NormedRows {
     TensorView values;
     ops::Fp8Rows fp8;
-    LinearInput input() const { return {values, fp8}; }
   };
-
   int64_t MoeBytes(int64_t max_tokens) const {
     if (!config_.moe) return 0;
     return MoeLayerWorkspaceBytes(weights_.moe, weights_.num_experts, max_tokens,
@@ -185,10 +187,12 @@ class DenseModel final : public DenseTarget {
 
   Rows TakeRows(Workspace& workspace, int64_t count) const {
     const Shape whole{count, config_.hidden_size};
-    Rows rows = {.hidden = workspace.Take(DType::kF32, whole),
-                 .normed = workspace.Take(activations_, whole),
-                 .part = workspace.Take(activations_, whole),
-                 .heads = workspace.Take(activations_, {count, weights_.attention.q_width()})};
+    Rows rows = {
+        .hidden = workspace.Take(DType::kF32, whole),
+        .normed = workspace.Take(activations_, whole),
+        .part = workspace.Take(activations_, whole),
+        .heads = workspace.Take(activations_, {count, weights_.attention.q_width()}),
+        .squares = workspace.TakeArray<float>(ops::DeferredNormFloats(config_.hidden_size))};
     for (const ops::Fp8Scaling scaling : kFp8Scalings) {
       const auto index = static_cast<size_t>(scaling);
       if (!norm_fp8_[index]) continue;
@@ -202,6 +206,10 @@ class DenseModel final : public DenseTarget {
     if (!scaling) return {.values = rows.normed};
     return {.values = {nullptr, rows.normed.dtype, rows.normed.shape},
             .fp8 = rows.normed_fp8[static_cast<size_t>(*scaling)]};
+  }
+  static LinearInput InputOf(const Linear& next, const Rows& rows) {
+    const NormedRows normed = NormedFor(next, rows);
+    return {normed.values, normed.fp8};
   }
 
   AttentionStep MakeStep(const ForwardBatch& batch, const ForwardContext& context) const {
@@ -231,21 +239,27 @@ class DenseModel final : public DenseTarget {
 
   void AttendLayer(const ForwardBatch& batch, const ForwardContext& context,
                    const AttentionStep& step, int layer, Rows& rows) {
-    AttendHeads(context.stream, *context.workspace, weights_.attention, Layer(layer).attention,
-                step, RowsOf(batch, layer), CacheOf(context, layer),
-                NormedFor(Layer(layer).attention.qkv, rows).input(), rows.heads);
+    AttendProjected(context.stream, *context.workspace, weights_.attention, Layer(layer).attention,
+                    step, RowsOf(batch, layer), CacheOf(context, layer), rows.qkv, rows.heads);
+  }
+  void ProjectLayer(const ForwardContext& context, int layer, const Rows& rows) const {
+    const Linear& qkv = Layer(layer).attention.qkv;
+    if (qkv.n() > 0) Apply(context.stream, *context.workspace, qkv, InputOf(qkv, rows), rows.qkv);
   }
 
-  // The layer from its output projection on, and the norm that the next one (or the head) begins
-  // with.
+  // The layer from its output projection on, the norm that the next one (or the head) begins with,
+  // and the next one's first projection.
   void FinishLayer(const ForwardBatch& batch, const ForwardContext& context, int layer,
                    Rows& rows) {
-    Workspace& workspace = *context.workspace;
     const DenseLayer& weights = Layer(layer);
-    Apply(context.stream, workspace, weights.attention.output, rows.heads, rows.part);
-    const NormedRows mlp_input =
-        weights.moe ? NormedRows{.values = rows.normed} : NormedFor(weights.mlp.gate_up, rows);
-    AddSum(context, weights.mlp_norm, mlp_input, rows);
+    const bool last = layer + 1 == config_.num_layers;
+    if (!last && !weights.moe && context.group->size() == 1) {
+      return FinishDenseLayer(context, weights, Layer(layer + 1), rows);
+    }
+    const Buffer& next_norm = last ? weights_.final_norm : Layer(layer + 1).attention_norm;
+    const Linear* next = last ? nullptr : &Layer(layer + 1).attention.qkv;
+    Apply(context.stream, *context.workspace, weights.attention.output, rows.heads, rows.part);
+    AddSum(context, weights.mlp_norm, weights.moe ? nullptr : &weights.mlp.gate_up, rows);
     if (weights.moe) {
       ApplyMoe(context, {.out = rows.part,
                          .x = rows.normed,
@@ -254,13 +268,37 @@ class DenseModel final : public DenseTarget {
                          .rows_per_rank = RowsPerRank(batch, layer),
                          .layer = layer});
     } else {
-      ApplyMlp(context.stream, workspace, weights.mlp, mlp_input.input(), rows.part);
+      ApplyMlp(context.stream, *context.workspace, weights.mlp, InputOf(weights.mlp.gate_up, rows),
+               rows.part);
     }
-    if (layer + 1 == config_.num_layers) {
-      return AddSum(context, weights_.final_norm, {.values = rows.normed}, rows);
-    }
-    const DenseLayer& next = Layer(layer + 1);
-    AddSum(context, next.attention_norm, NormedFor(next.attention.qkv, rows), rows);
+    AddSum(context, next_norm, next, rows);
+    if (!last) ProjectLayer(context, layer + 1, rows);
+  }
+
+  // The same where no other rank has a part in it.
+  void FinishDenseLayer(const ForwardContext& context, const DenseLayer& layer,
+                        const DenseLayer& next, const Rows& rows) const {
+    Workspace& workspace = *context.workspace;
+    const size_t mark = workspace.mark();
+    const ops::MatmulSwiGluArgs gate_up =
+        TakeGateUp(workspace, layer.mlp, InputOf(layer.mlp.gate_up, rows));
+    const LinearInput gated{gate_up.glu.out, gate_up.glu.fp8};
+    ops::LayerTail(
+        context.stream, workspace,
+        {.output =
+             EndWith(layer.attention.output, rows.heads, layer.mlp_norm, layer.mlp.gate_up, rows),
+         .gate_up = gate_up,
+         .down = EndWith(layer.mlp.down, gated, next.attention_norm, next.attention.qkv, rows),
+         .next = ProductOf(next.attention.qkv, InputOf(next.attention.qkv, rows), rows.qkv)});
+    workspace.ResetTo(mark);
+  }
+  // hidden += product(input), and the norm before `next`.
+  ops::MatmulAddNormArgs EndWith(const Linear& product, const LinearInput& input,
+                                 const Buffer& norm, const Linear& next, const Rows& rows) const {
+    return {.product = ProductOf(product, input, rows.part),
+            .norm = NormOf(norm, NormedFor(next, rows), rows),
+            .next = &*next.weights,
+            .squares = rows.squares};
   }
 
   // The last layer runs for the rows with logits alone.
@@ -281,8 +319,10 @@ class DenseModel final : public DenseTarget {
   }
 
   // hidden += Σ_ranks part; normed = norm(hidden).
-  void AddSum(const ForwardContext& context, const Buffer& norm, const NormedRows& normed,
-              Rows& rows) {
+  void AddSum(const ForwardContext& context, const Buffer& norm, const Linear* next,
+              const Rows& rows) const {
+    const NormedRows normed =
+        next == nullptr ? NormedRows{.values = rows.normed} : NormedFor(*next, rows);
     const comm::SumNormArgs whole = {.residual = rows.hidden,
                                      .part = rows.part,
                                      .out = normed.values,
@@ -290,12 +330,16 @@ class DenseModel final : public DenseTarget {
                                      .eps = config_.norm_eps};
     if (!normed.fp8.wanted() && context.group->AllReduceAddNorm(context.stream, whole)) return;
     context.group->AllReduce(context.stream, rows.part);
-    ops::AddRmsNorm(context.stream, {.residual = rows.hidden,
-                                     .x = rows.part,
-                                     .out = normed.values,
-                                     .weight = Floats(norm),
-                                     .eps = config_.norm_eps,
-                                     .fp8 = normed.fp8});
+    ops::AddRmsNorm(context.stream, NormOf(norm, normed, rows));
+  }
+
+  ops::AddRmsNormArgs NormOf(const Buffer& norm, const NormedRows& normed, const Rows& rows) const {
+    return {.residual = rows.hidden,
+            .x = rows.part,
+            .out = normed.values,
+            .weight = Floats(norm),
+            .eps = config_.norm_eps,
+            .fp8 = normed.fp8};
   }
 
   // After its attention, the last layer computes only what the logits need.

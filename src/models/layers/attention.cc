@@ -15,15 +15,62 @@ TensorView HeadsOf(const TensorView& qkv, int64_t column, int64_t heads, int32_t
   return {qkv.data + RowBytes(qkv.dtype, column), qkv.dtype, Shape{qkv.shape[0], heads, head_dim}};
 }
 
-// The queries, keys and values of the input; the queries turned, the turned keys and the values
-// appended to the cache.
-TensorView ProjectAndAppend(Stream stream, Workspace& workspace, const AttentionShape& shape,
-                            const AttentionLayer& layer, const AttentionStep& step,
-                            const ops::AttentionRows& rows, const ops::KvLayerView& cache,
-                            const LinearInput& input) {
-  const int64_t width = shape.qkv_width(), kv_heads = shape.heads.kv.size();
-  const TensorView qkv = workspace.Take(input.x.dtype, {input.x.rows(), width});
+TensorView Project(Stream stream, Workspace& workspace, const AttentionShape& shape,
+                   const AttentionLayer& layer, const LinearInput& input) {
+  const TensorView qkv = workspace.Take(input.x.dtype, {input.x.rows(), shape.qkv_width()});
   Apply(stream, workspace, layer.qkv, input, qkv);
+  return qkv;
+}
+
+}  // namespace
+
+void AttendHeads(Stream stream, Workspace& workspace, const AttentionShape& shape,
+                 const AttentionLayer& layer, const AttentionStep& step,
+                 const ops::AttentionRows& rows, const ops::KvLayerView& cache,
+                 const LinearInput& input, TensorView heads_out) {
+  if (shape.heads.query.size() == 0) return;
+  const size_t mark = workspace.mark();
+  const TensorView qkv = Project(stream, workspace, shape, layer, input);
+  AttendProjected(stream, workspace, shape, layer, step, rows, cache, qkv, heads_out);
+  workspace.ResetTo(mark);
+}
+
+void AppendKeysValues(Stream stream, Workspace& workspace, const AttentionShape& shape,
+                      const AttentionLayer& layer, const AttentionStep& step,
+                      const ops::AttentionRows& rows, const ops::KvLayerView& cache,
+                      const LinearInput& input) {
+  if (shape.heads.query.size() == 0) return;
+  const size_t mark = workspace.mark();
+  const TensorView qkv = Project(stream, workspace, shape, layer, input);
+  AppendProjected(stream, shape, layer, step, rows, cache, qkv);
+  workspace.ResetTo(mark);
+}
+
+void AttendProjected(Stream stream, Workspace& workspace, const AttentionShape& shape,
+                     const AttentionLayer& layer, const AttentionStep& step,
+                     const ops::AttentionRows& rows, const ops::KvLayerView& cache,
+                     const TensorView& qkv, TensorView heads_out) {
+  if (shape.heads.query.size() == 0) return;
+  AppendProjected(stream, shape, layer, step, rows, cache, qkv);
+  const Shape heads{qkv.shape[0], shape.heads.query.size(), shape.head_dim};
+  ops::PagedAttention(stream, workspace,
+                      {.out = {heads_out.data, heads_out.dtype, heads},
+                       .q = TensorView{qkv.data, qkv.dtype, heads},
+                       .q_row_stride = shape.qkv_width(),
+                       .rows = rows,
+                       .cache = cache,
+                       .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
+                       .group_size = shape.group_size,
+                       .group_offset = shape.heads.group_offset,
+                       .window = layer.window,
+                       .sinks = Floats(layer.sinks)});
+}
+
+void AppendProjected(Stream stream, const AttentionShape& shape, const AttentionLayer& layer,
+                     const AttentionStep& step, const ops::AttentionRows& rows,
+                     const ops::KvLayerView& cache, const TensorView& qkv) {
+  if (shape.heads.query.size() == 0) return;
+  const int64_t width = shape.qkv_width(), kv_heads = shape.heads.kv.size();
   const TensorView k = HeadsOf(qkv, shape.q_width(), kv_heads, shape.head_dim);
   const TensorView v = HeadsOf(qkv, shape.q_width() + shape.kv_width(), kv_heads, shape.head_dim);
   ops::RopeKvWrite(stream, {.rope = {.q = HeadsOf(qkv, 0, shape.heads.query.size(), shape.head_dim),
@@ -43,42 +90,6 @@ TensorView ProjectAndAppend(Stream stream, Workspace& workspace, const Attention
                                       .positions = step.positions,
                                       .rows = rows,
                                       .cache = cache}});
-  return qkv;
-}
-
-}  // namespace
-
-void AttendHeads(Stream stream, Workspace& workspace, const AttentionShape& shape,
-                 const AttentionLayer& layer, const AttentionStep& step,
-                 const ops::AttentionRows& rows, const ops::KvLayerView& cache,
-                 const LinearInput& input, TensorView heads_out) {
-  if (shape.heads.query.size() == 0) return;
-  const size_t mark = workspace.mark();
-  const TensorView qkv =
-      ProjectAndAppend(stream, workspace, shape, layer, step, rows, cache, input);
-  const Shape heads{input.x.rows(), shape.heads.query.size(), shape.head_dim};
-  ops::PagedAttention(stream, workspace,
-                      {.out = {heads_out.data, heads_out.dtype, heads},
-                       .q = TensorView{qkv.data, qkv.dtype, heads},
-                       .q_row_stride = shape.qkv_width(),
-                       .rows = rows,
-                       .cache = cache,
-                       .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
-                       .group_size = shape.group_size,
-                       .group_offset = shape.heads.group_offset,
-                       .window = layer.window,
-                       .sinks = Floats(layer.sinks)});
-  workspace.ResetTo(mark);
-}
-
-void AppendKeysValues(Stream stream, Workspace& workspace, const AttentionShape& shape,
-                      const AttentionLayer& layer, const AttentionStep& step,
-                      const ops::AttentionRows& rows, const ops::KvLayerView& cache,
-                      const LinearInput& input) {
-  if (shape.heads.query.size() == 0) return;
-  const size_t mark = workspace.mark();
-  ProjectAndAppend(stream, workspace, shape, layer, step, rows, cache, input);
-  workspace.ResetTo(mark);
 }
 
 int64_t AttentionWorkspaceBytes(const AttentionShape& shape, int64_t max_tokens,

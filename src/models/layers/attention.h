@@ -51,6 +51,16 @@ void AppendKeysValues(Stream stream, Workspace& workspace, const AttentionShape&
                       const ops::AttentionRows& rows, const ops::KvLayerView& cache,
                       const LinearInput& input);
 
+// The same of what layer.qkv made of the input, [T, qkv_width]. Turns the queries and, on the CPU,
+// the keys in place.
+void AttendProjected(Stream stream, Workspace& workspace, const AttentionShape& shape,
+                     const AttentionLayer& layer, const AttentionStep& step,
+                     const ops::AttentionRows& rows, const ops::KvLayerView& cache,
+                     const TensorView& qkv, TensorView heads_out);
+void AppendProjected(Stream stream, const AttentionShape& shape, const AttentionLayer& layer,
+                     const AttentionStep& step, const ops::AttentionRows& rows,
+                     const ops::KvLayerView& cache, const TensorView& qkv);
+
 // Upper bound of what AttendHeads takes from the workspace, bytes.
 int64_t AttentionWorkspaceBytes(const AttentionShape& shape, int64_t max_tokens,
                                 int64_t hidden_size);

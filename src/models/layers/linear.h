@@ -35,6 +35,9 @@ struct LinearInput {
   LinearInput(const TensorView& values) : x(values) {}
 };
 
+// The call of a projection that has weights, without bias or with.
+ops::MatmulArgs ProductOf(const Linear& linear, const LinearInput& input, TensorView out);
+
 // out [T, N] = x [T, K] · Wᵀ + bias. Without weights, out is set to zero: the rank adds nothing to
 // the sum of all.
 void Apply(Stream stream, Workspace& workspace, const Linear& linear, const LinearInput& input,

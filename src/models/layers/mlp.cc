@@ -2,13 +2,10 @@
 
 #include <algorithm>
 
-#include "ops/activation/swiglu.h"
-
 namespace hayate::models {
 
-void ApplyMlp(Stream stream, Workspace& workspace, const MlpLayer& layer, const LinearInput& input,
-              TensorView out) {
-  const size_t mark = workspace.mark();
+ops::MatmulSwiGluArgs TakeGateUp(Workspace& workspace, const MlpLayer& layer,
+                                 const LinearInput& input) {
   const DType dtype = input.x.dtype;
   const int64_t rows = input.x.rows(), width = layer.down.k();
   TensorView hidden{nullptr, dtype, Shape{rows, width}};
@@ -18,14 +15,18 @@ void ApplyMlp(Stream stream, Workspace& workspace, const MlpLayer& layer, const 
   } else {
     hidden = workspace.Take(dtype, {rows, width});
   }
-  if (width > 0) {
-    const size_t gate_up_mark = workspace.mark();
-    const TensorView gate_up = workspace.Take(dtype, {rows, 2 * width});
-    Apply(stream, workspace, layer.gate_up, input, gate_up);
-    ops::SwiGlu(stream, {.out = hidden, .gate_up = gate_up, .fp8 = fp8});
-    workspace.ResetTo(gate_up_mark);
-  }
-  Apply(stream, workspace, layer.down, {hidden, fp8}, out);
+  const TensorView gate_up = workspace.Take(dtype, {rows, 2 * width});
+  return {.product = ProductOf(layer.gate_up, input, gate_up),
+          .glu = {.out = hidden, .gate_up = gate_up, .fp8 = fp8}};
+}
+
+void ApplyMlp(Stream stream, Workspace& workspace, const MlpLayer& layer, const LinearInput& input,
+              TensorView out) {
+  if (layer.down.k() == 0) return Apply(stream, workspace, layer.down, input, out);
+  const size_t mark = workspace.mark();
+  const ops::MatmulSwiGluArgs gate_up = TakeGateUp(workspace, layer, input);
+  ops::MatmulSwiGlu(stream, workspace, gate_up);
+  Apply(stream, workspace, layer.down, {gate_up.glu.out, gate_up.glu.fp8}, out);
   workspace.ResetTo(mark);
 }
 

@@ -3,6 +3,7 @@
 // columns of down.
 
 #include "models/layers/linear.h"
+#include "ops/matmul/matmul_swiglu.h"
 
 namespace hayate::models {
 
@@ -11,8 +12,12 @@ struct MlpLayer {
   Linear down;     // [H, F of this rank]
 };
 
+// The first half of a layer that has a width, between memory of the workspace: glu.out or glu.fp8
+// is what down multiplies.
+ops::MatmulSwiGluArgs TakeGateUp(Workspace& workspace, const MlpLayer& layer,
+                                 const LinearInput& input);
 // out [T, H] = this rank's part of down(silu(gate(x)) · up(x)); the ranks' parts add up to the
-// layer. The activations between have the dtype of the input.
+// layer.
 void ApplyMlp(Stream stream, Workspace& workspace, const MlpLayer& layer, const LinearInput& input,
               TensorView out);
 

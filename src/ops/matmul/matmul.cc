@@ -105,6 +105,7 @@ std::vector<const Kernels*> AvailableKernels(const CpuFeatures& features) {
 
 void MatmulWith(const Kernels& kernels, Workspace& workspace, const MatmulArgs& args) {
   const int64_t t = args.x.rows();
+  DCHECK(!args.x_norm.pending());
   DCHECK_EQ(args.x.cols(), args.w->k);
   DCHECK_EQ(args.out.cols(), args.w->n);
   DCHECK_EQ(args.out.rows(), t);

@@ -21,6 +21,7 @@
 
 #include "base/status.h"
 #include "ops/matmul/sum_order.h"
+#include "ops/norm/deferred_norm.h"
 #include "ops/quantize/fp8_rows.h"
 #include "tensor/block_scales.h"
 #include "tensor/buffer.h"
@@ -92,6 +93,7 @@ struct MatmulArgs {
   ConstTensorView x;  // [T, K], f32 on the CPU and in the exact mode, else bf16
   // x quantised as WantedFp8(*w) says, in rows of TakeFp8Rows; x.data may then be null.
   Fp8Rows x_fp8;
+  DeferredNorm x_norm;  // what MatmulAddNorm left to do to x
   const PackedMatrix* w;
   const float* bias = nullptr;  // [N] or null
   // Elements between rows of `out`, for a slice of a wider buffer; 0: N.

@@ -6,6 +6,7 @@
 
 #include "base/align.h"
 #include "base/check.h"
+#include "ops/activation/sm90/silu.cuh"
 #include "ops/detail/sm90/launch.cuh"
 #include "ops/quantize/sm90/quantize_row.cuh"
 
@@ -15,12 +16,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kMaxThreads = 1024;
 constexpr int kMaxChunks = 4;
-
-// The exact mode (f32) takes the library's exponential and division.
-__device__ __forceinline__ float Silu(float x, float) { return x / (1.0f + expf(-x)); }
-__device__ __forceinline__ float Silu(float x, __nv_bfloat16) {
-  return __fdividef(x, 1.0f + __expf(-x));
-}
 
 template <typename T, int kChunks, int kThreadBound>
 __global__ void __launch_bounds__(kThreadBound)

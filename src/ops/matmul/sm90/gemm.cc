@@ -72,6 +72,24 @@ double EstimateNs(const GemmVariant& variant, const GemmArgs& args, int num_mult
   return static_cast<double>(waves) * (blocks * block_ns + tile_ns) + launch_ns;
 }
 
+// Whether a tile of at most kMaxDeferredTokens is asked for.
+bool Defers(const GemmArgs& args) { return args.x_norm.pending() || args.residual != nullptr; }
+bool CanDefer(const GemmTiling& tiling) {
+  return tiling.shape == GemmShape::kNarrow && tiling.tile_t <= kMaxDeferredTokens;
+}
+
+// w as a tile reads it: rows of 128 bytes; gated, the rows of both halves in turn.
+Status MapWeights(const GemmArgs& args, int64_t box_rows, CUtensorMap* map) {
+  const DType dtype = args.scaling == Scaling::kNone ? DType::kBF16 : DType::kF8E4M3;
+  const int64_t row_bytes = args.k * OperandBytes(args.scaling);
+  if (!args.gated) return MakeMatrixMap(args.w, dtype, args.n, args.k, row_bytes, box_rows, map);
+  const int64_t half = args.n / 2;
+  const int64_t extents[] = {args.k, 2, half}, strides[] = {half * row_bytes, row_bytes};
+  const int64_t box[] = {kRowBytes / OperandBytes(args.scaling), 2, box_rows / 2};
+  return MakeTensorMap(
+      {.data = args.w, .dtype = dtype, .extents = extents, .strides = strides, .box = box}, map);
+}
+
 int NumMultiprocessors() {
   int device = 0, count = 0;
   cudaGetDevice(&device);
@@ -116,6 +134,7 @@ GemmTiling ChooseGemm(const GemmArgs& args, int num_multiprocessors) {
     for (const GemmVariant& variant : VariantsOf(args.scaling, shape)) {
       const bool small = shape == GemmShape::kNarrow && variant.tiling.tile_n <= kMaxSplitTileN;
       if (small && variant.tiling.in_order != (args.order == SumOrder::kFixed)) continue;
+      if (Defers(args) && !CanDefer(variant.tiling)) continue;
       const double ns = EstimateNs(variant, args, num_multiprocessors);
       if (best != nullptr && ns >= best_ns) continue;
       best = &variant;
@@ -125,9 +144,28 @@ GemmTiling ChooseGemm(const GemmArgs& args, int num_multiprocessors) {
   return best->tiling;
 }
 
+GemmTiling ChooseGemm(const GemmArgs& args) { return ChooseGemm(args, NumMultiprocessors()); }
+
+bool CanGate(const GemmTiling& tiling) {
+  return tiling.shape == GemmShape::kNarrow && tiling.tile_t <= kMaxGatedTileT;
+}
+
+int64_t SquareParts(const GemmTiling& tiling, int64_t n) {
+  const bool split = tiling.tile_n <= kMaxSplitTileN && !tiling.in_order;
+  return CeilDiv<int64_t>(n, tiling.tile_n) * (split ? 1 : kConsumerGroups);
+}
+
+bool OwnTilesWin(int64_t t, int64_t n) {
+  constexpr int64_t kFew = 16, kMost = 64, kManyFeatures = 16384;
+  return t <= kFew || (t <= kMost && n >= kManyFeatures);
+}
+
 void GemmWithTiling(Stream stream, const GemmArgs& args, const GemmTiling& tiling) {
   if (args.t == 0 || args.n == 0) return;
+  DCHECK(!args.gated || (args.scaling == Scaling::kNone && CanGate(tiling)));
+  DCHECK(!Defers(args) || (args.scaling == Scaling::kNone && CanDefer(tiling)));
   const bool narrow = tiling.shape == GemmShape::kNarrow;
+  const int64_t columns = args.gated ? args.n / 2 : args.n;  // of out
   const DType dtype = args.scaling == Scaling::kNone ? DType::kBF16 : DType::kF8E4M3;
   const int64_t row_bytes = args.k * OperandBytes(args.scaling);
   const int64_t out_bytes = Info(args.out_dtype).block_bytes;
@@ -148,11 +186,19 @@ void GemmWithTiling(Stream stream, const GemmArgs& args, const GemmTiling& tilin
       .bulk_stores = !narrow && args.out_dtype == DType::kBF16 &&
                      args.out_stride * out_bytes % 16 == 0 &&
                      reinterpret_cast<uintptr_t>(args.out) % 16 == 0,
-      .wide_stores = args.n % 8 == 0 && args.out_stride * out_bytes % 16 == 0 &&
-                     reinterpret_cast<uintptr_t>(args.out) % 16 == 0};
-  Status mapped =
-      MakeMatrixMap(args.w, dtype, args.n, args.k, row_bytes,
-                    tiling.tile_n / (tiling.shares_tokens() ? 1 : tiling.cluster), &params.w_map);
+      .wide_stores = columns % 8 == 0 && args.out_stride * out_bytes % 16 == 0 &&
+                     reinterpret_cast<uintptr_t>(args.out) % 16 == 0,
+      .gated = args.gated,
+      .x_squares = args.x_norm.squares,
+      .x_parts = args.x_norm.parts,
+      .x_columns = static_cast<float>(args.x_norm.columns),
+      .x_eps = args.x_norm.eps,
+      .residual = args.residual,
+      .norm_weight = args.norm_weight,
+      .squares = args.squares,
+      .parts = static_cast<int32_t>(SquareParts(tiling, args.n))};
+  Status mapped = MapWeights(args, tiling.tile_n / (tiling.shares_tokens() ? 1 : tiling.cluster),
+                             &params.w_map);
   if (mapped.ok()) {
     mapped =
         MakeMatrixMap(args.x, dtype, args.t, args.k, row_bytes,

@@ -6,6 +6,7 @@
 
 #include "base/align.h"
 #include "ops/matmul/sum_order.h"
+#include "ops/norm/deferred_norm.h"
 #include "tensor/device.h"
 #include "tensor/dtype.h"
 
@@ -44,7 +45,17 @@ struct GemmArgs {
   // Whether launches of the stream may still be writing w. Else the launch fetches weights while
   // the ones before it end.
   bool w_changes = false;
+
+  // bf16 only: what the product does besides.
+  bool gated = false;   // out [T, N/2] bf16 = silu(first half) · second half; where CanGate
+  DeferredNorm x_norm;  // the division of x's rows; up to kMaxDeferredTokens
+  // Up to kMaxDeferredTokens: residual += the product, out = residual · norm_weight in bf16, and
+  // sums of residual².
+  float* residual = nullptr;           // [T, N]
+  const float* norm_weight = nullptr;  // [N]
+  float* squares = nullptr;            // [T, SquareParts(tiling, N)]
 };
+inline constexpr int64_t kMaxDeferredTokens = 16;
 
 enum class GemmShape : uint8_t {
   kNarrow,  // few tokens: what counts is that every multiprocessor streams weights
@@ -65,9 +76,17 @@ struct GemmTiling {
   friend bool operator==(const GemmTiling&, const GemmTiling&) = default;
 };
 
+// Tiles of up to 64 tokens.
+bool CanGate(const GemmTiling& tiling);
+// Sums of squares of a row that a launch with `squares` leaves.
+int64_t SquareParts(const GemmTiling& tiling, int64_t n);
+// Measured on an H200 (README.md): bf16 narrow tiles win where the weights are most of the work.
+bool OwnTilesWin(int64_t t, int64_t n);
+
 // Whether the tensor-core kernels can run the shape at all: 16-byte rows.
 bool GemmSupports(Scaling scaling, int64_t k);
 GemmTiling ChooseGemm(const GemmArgs& args, int num_multiprocessors);
+GemmTiling ChooseGemm(const GemmArgs& args);  // on the current device
 // Queues the product. No allocation, no synchronisation: may be captured.
 void Gemm(Stream stream, const GemmArgs& args);
 void GemmWithTiling(Stream stream, const GemmArgs& args, const GemmTiling& tiling);

@@ -11,7 +11,7 @@
 namespace hayate::ops::sm90 {
 
 struct GemmParams {
-  CUtensorMap w_map;    // boxes of 128 bytes × kBoxN rows
+  CUtensorMap w_map;    // boxes of 128 bytes × kBoxN rows; gated: × 2 halves × kBoxN / 2 rows
   CUtensorMap x_map;    // boxes of 128 bytes × kBoxT rows
   CUtensorMap out_map;  // bulk_stores: boxes of 64 bf16 × kStoreRows rows
   void* out;
@@ -26,11 +26,23 @@ struct GemmParams {
   int32_t tiles_n, tiles_t;
   bool out_f32;
   bool bulk_stores;  // wide tiles leave through shared memory and the copy engine
-  bool wide_stores;  // rows of out start at 16-byte borders and N is a multiple of 8
+  bool wide_stores;  // rows of out start at 16-byte borders and are a multiple of 8 long
+  // As in GemmArgs.
+  bool gated;
+  const float* x_squares;  // [T, x_parts]
+  int32_t x_parts;
+  float x_columns, x_eps;
+  float* residual;  // [T, N]
+  const float* norm_weight;
+  float* squares;  // [T, parts]
+  int32_t parts;
 };
 
 inline constexpr int kRowBytes = 128;  // of a block of K: 64 bf16 or 128 fp8
 inline constexpr int kConsumerGroups = 2;
+inline constexpr int kMaxGatedTileT = 64;
+// Of the warpgroup whose first thread fetches, those that compute the factors of rows.
+inline constexpr int kScalingWarps = 3;
 // Of a wide tile a warp stores this many rows, 128 bytes of each at a time.
 inline constexpr int kStoreRows = 16;
 inline constexpr int kMaxSharedBytes = 227 * 1024;
@@ -49,6 +61,9 @@ struct GemmConfig {
   static constexpr bool kSharesTokens = kNarrow || kTileT > kTileN;
 
   static constexpr bool kFp8 = kScaling != Scaling::kNone;
+  // What the epilogue may do besides (gemm_fused_store.cuh).
+  static constexpr bool kCanGate = kNarrow && !kFp8 && kTileT <= kMaxGatedTileT;
+  static constexpr bool kCanNorm = kNarrow && !kFp8 && kTileT <= kMaxDeferredTokens;
   static constexpr bool kPromote = kScaling == Scaling::kBlock;
   static constexpr int kBlockK = kFp8 ? 128 : 64;  // elements of kRowBytes
   static constexpr int kStepsPerBlock = 4;         // of 32 bytes, one instruction's K
@@ -101,7 +116,8 @@ struct GemmConfig {
   static constexpr int kSums = kSlabs * kRegs * (kPromote ? 1 + kGroupBlocks : 1);
   static constexpr bool kSlim = kNarrow && kTileT == 64 && kSums <= 48;
   static constexpr int kSharedLimit = kMaxSharedBytes - (kSlim ? kSharedBytesBeside : 0);
-  static constexpr int kStages = std::min((kSharedLimit - kFixedBytes) / kStageSpace, 16);
+  static constexpr int kMaxStages = 16;
+  static constexpr int kStages = std::min((kSharedLimit - kFixedBytes) / kStageSpace, kMaxStages);
   static constexpr int kSharedBytes = kFixedBytes + kStages * kStageSpace;
   static_assert(kStages >= 3);
 };

@@ -77,7 +77,7 @@ __device__ __forceinline__ void StoreRow(const GemmParams& params, const float (
 }
 
 // kCount groups of 8 columns from column n0 of out on, accumulators d[0 … 4 · kCount).
-template <Scaling kScaling, int kCount>
+template <typename C, int kCount>
 __device__ __forceinline__ void StoreColumns(const GemmParams& params, const float* d, int t,
                                              int t_end, int n0, const float (&row_scale)[2]) {
   const int c = threadIdx.x % 4;
@@ -87,12 +87,14 @@ __device__ __forceinline__ void StoreColumns(const GemmParams& params, const flo
     const int n = n0 + i / 2 * 8 + 2 * c + i % 2;
     const bool inside = n < params.n;
     const float bias = params.bias != nullptr && inside ? __ldg(params.bias + n) : 0.0f;
-    const float w_scale = kScaling == Scaling::kVector && inside ? __ldg(params.w_scale + n) : 1.0f;
+    const float w_scale =
+        C::kScaling == Scaling::kVector && inside ? __ldg(params.w_scale + n) : 1.0f;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float sum = d[4 * (i / 2) + 2 * half + i % 2];
-      v[half][i] =
-          kScaling == Scaling::kVector ? fmaf(sum, row_scale[half] * w_scale, bias) : sum + bias;
+      v[half][i] = C::kScaling == Scaling::kVector || C::kCanNorm
+                       ? fmaf(sum, row_scale[half] * w_scale, bias)
+                       : sum + bias;
     }
   }
 #pragma unroll
@@ -223,27 +225,27 @@ class BoxStore {
   int buffer_ = 0;
 };
 
-// Rows of the slab are tokens t0 … below t_end, columns are features n0 ….
+// Rows of the slab are tokens t0 … below t_end, columns are features n0 …. This thread's rows get
+// `row_scale` besides.
 template <typename C>
 __device__ __forceinline__ void StoreSlab(const GemmParams& params, const float (&d)[C::kRegs],
-                                          int t0, int t_end, int n0) {
+                                          int t0, int t_end, int n0, float2 row_scale) {
   const int warp_t = t0 + static_cast<int>(threadIdx.x) % 128 / 32 * 16;
   const int end = min(t_end, params.t);
   if (warp_t >= end) return;
   const int t = warp_t + static_cast<int>(threadIdx.x) % 32 / 4;
-  float row_scale[2] = {1.0f, 1.0f};
+  float scales[2] = {row_scale.x, row_scale.y};
   if constexpr (C::kScaling == Scaling::kVector) {
-    if (t < end) row_scale[0] = params.x_scale[t];
-    if (t + 8 < end) row_scale[1] = params.x_scale[t + 8];
+    if (t < end) scales[0] = params.x_scale[t];
+    if (t + 8 < end) scales[1] = params.x_scale[t + 8];
   }
   constexpr int kGroups = C::kWidth / 8, kWhole = kGroups / 4 * 4;
 #pragma unroll
   for (int j = 0; j < kWhole; j += 4) {
-    StoreColumns<C::kScaling, 4>(params, d + 4 * j, t, end, n0 + 8 * j, row_scale);
+    StoreColumns<C, 4>(params, d + 4 * j, t, end, n0 + 8 * j, scales);
   }
   if constexpr (kGroups > kWhole) {
-    StoreColumns<C::kScaling, kGroups - kWhole>(params, d + 4 * kWhole, t, end, n0 + 8 * kWhole,
-                                                row_scale);
+    StoreColumns<C, kGroups - kWhole>(params, d + 4 * kWhole, t, end, n0 + 8 * kWhole, scales);
   }
 }
 

@@ -14,7 +14,7 @@
 // Traffic    narrow: N·K from memory, T·K·tiles_n / cluster from the cache; wide: README.md
 // Requires   16-byte rows of x and w; x_scale rows padded to kXScaleRows
 
-#include "ops/matmul/sm90/gemm_epilogue.cuh"
+#include "ops/matmul/sm90/gemm_fused_store.cuh"
 #include "ops/matmul/sm90/gemm_mainloop_wide.cuh"
 
 namespace hayate::ops::sm90 {
@@ -65,11 +65,12 @@ class SumExchange {
 template <typename C>
 class TileStore {
  public:
-  __device__ explicit TileStore(const GemmShared<C>& shared) : boxes_(shared) {}
+  __device__ explicit TileStore(const GemmShared<C>& shared) : boxes_(shared), fused_(shared) {}
 
   // Before the products of the tile.
   __device__ __forceinline__ void Begin(const GemmParams& params, int t0, int n0) {
     if constexpr (!C::kNarrow) scales_.Load(params, t0, n0);
+    if constexpr (C::kCanNorm) fused_.Begin(params, t0, n0);
   }
   // After them. Tokens end at t_end.
   __device__ __forceinline__ void Tile(const GemmParams& params, Slabs<C>& sum, int t0, int t_end,
@@ -82,7 +83,10 @@ class TileStore {
           continue;
         }
       }
-      StoreSlab<C>(params, sum[slab], t0 + slab * 64, t_end, n0);
+      if constexpr (C::kCanGate) {
+        if (fused_.Slab(params, sum[slab], t0 + slab * 64, t_end, n0)) continue;
+      }
+      StoreSlab<C>(params, sum[slab], t0 + slab * 64, t_end, n0, fused_.RowScale(params));
     }
   }
   __device__ void End() const {
@@ -96,6 +100,7 @@ class TileStore {
   };
   std::conditional_t<C::kNarrow, Nothing, BoxStore<C>> boxes_;
   std::conditional_t<C::kNarrow, Nothing, TileScales<C>> scales_;
+  FusedStore<C> fused_;
 };
 
 template <typename C>
@@ -145,6 +150,9 @@ __global__ void __launch_bounds__(C::kThreads, C::kSlim ? 2 : 1)
   if (threadIdx.x < 128) {
     if constexpr (!C::kSlim) LowerRegisters<40>();
     if (threadIdx.x == 0) Produce<C>(params, shared);
+    if constexpr (C::kCanNorm) {
+      if (threadIdx.x >= 32 && params.x_squares != nullptr) ScaleRows<C>(params, shared);
+    }
   } else {
     if constexpr (!C::kSlim) RaiseRegisters<232>();
     WaitForPriorLaunches();

@@ -40,6 +40,9 @@ struct GemmShared {
     return reinterpret_cast<Barrier*>(base + C::kStages * C::kStageSpace + C::kStoreBytes) + stage;
   }
   __device__ Barrier* empty(uint32_t stage) const { return full(stage) + C::kStages; }
+  // kCanNorm: the factors of the tile's rows that a norm left to this product, and their barrier.
+  __device__ Barrier* scaled() const { return full(0) + 2 * C::kMaxStages; }
+  __device__ float* row_scales() const { return reinterpret_cast<float*>(scaled() + 2); }
   // kSplitK: the sums of the second group, 128 floats an accumulator.
   __device__ float* exchange() const {
     return reinterpret_cast<float*>(base + C::kStages * C::kStageSpace + C::kStoreBytes +
@@ -52,6 +55,7 @@ struct GemmShared {
       InitBarrier(full(stage), 1);
       InitBarrier(empty(stage), C::kConsumerThreads / 32 * C::kCluster);
     }
+    if constexpr (C::kCanNorm) InitBarrier(scaled(), kScalingWarps);
     FenceBarrierInit();
   }
 };
@@ -112,6 +116,13 @@ __device__ void LoadWeights(const GemmParams& params, const GemmShared<C>& share
   ArriveExpectBytes(shared.full(stage), C::kStageBytes);
 #pragma unroll
   for (int block = 0; block < C::kBlocks; ++block) {
+    if constexpr (C::kCanGate) {
+      if (params.gated) {
+        Load3D(shared.w(stage, block), &params.w_map, shared.full(stage),
+               (walk.k() + block) * C::kBlockK, 0, n0 / 2, CacheHint::kEvictFirst);
+        continue;
+      }
+    }
     LoadRows<C::kSharesTokens ? 1 : C::kCluster, C::kBoxN>(
         shared.w(stage, block), &params.w_map, shared.full(stage), (walk.k() + block) * C::kBlockK,
         n0, C::kNarrow ? CacheHint::kEvictFirst : CacheHint::kNormal);

@@ -6,6 +6,7 @@
 #include "ops/matmul/sm90/convert.h"
 #include "ops/matmul/sm90/cublaslt.h"
 #include "ops/matmul/sm90/fitted_gemm.h"
+#include "ops/matmul/sm90/fused.h"
 #include "ops/matmul/sm90/matrix.h"
 #include "ops/matmul/sm90/simple_gemm.h"
 #include "ops/matmul/sm90/stored_gemv.h"
@@ -99,6 +100,7 @@ class Call {
     GemmArgs gemm = Args(weights, n, row);
     gemm.x = Bf16X();
     gemm.w_changes = w_changes;
+    gemm.x_norm = args_.x_norm;
     if (PrefersCublasLt(gemm) && w_.cublaslt != nullptr &&
         w_.cublaslt->Run(stream_, gemm, CublasWorkspace())) {
       return;
@@ -190,12 +192,9 @@ class Call {
     return cublas_;
   }
 
-  // Measured on an H200 (README.md): narrow tiles win where the weights are most of the work.
   bool PrefersCublasLt(const GemmArgs& gemm) const {
-    constexpr int64_t kFew = 16, kMostOwn = 64, kManyFeatures = 16384;
-    const bool own = gemm.t <= kFew || (gemm.t <= kMostOwn && gemm.n >= kManyFeatures) ||
-                     FittedBeatsCublasLt(gemm.t);
-    return !own && gemm.bias == nullptr && w_.sum_order == SumOrder::kFastest;
+    return !OwnTilesWin(gemm.t, gemm.n) && !FittedBeatsCublasLt(gemm.t) && gemm.bias == nullptr &&
+           w_.sum_order == SumOrder::kFastest;
   }
 
   const Stream stream_;
@@ -211,6 +210,7 @@ class Call {
 }  // namespace
 
 void Matmul(Stream stream, Workspace& workspace, const MatmulArgs& args) {
+  DCHECK(!args.x_norm.pending() || DividesRows(*args.w, args.x.rows()));
   DCHECK_EQ(args.x.cols(), args.w->k);
   DCHECK_EQ(args.out.cols(), args.w->n);
   if (args.x.rows() == 0) return;

@@ -1,0 +1,78 @@
+#include "ops/matmul/sm90/fused.h"
+
+#include <algorithm>
+
+#include "ops/matmul/sm90/matrix.h"
+
+namespace hayate::ops::sm90 {
+namespace {
+
+bool IsBf16(const PackedPart& part) { return PartFormat::Of(part).layout == MatrixLayout::kBf16; }
+
+// One matrix of bf16 against rows of bf16, without a bias.
+bool CanFuse(const MatmulArgs& args) {
+  const PackedMatrix& w = *args.w;
+  return w.parts.size() == 1 && IsBf16(w.parts[0]) && GemmSupports(Scaling::kNone, w.k) &&
+         args.x.dtype == DType::kBF16 && args.bias == nullptr && args.x.rows() > 0;
+}
+
+GemmArgs ProductOf(const MatmulArgs& args) {
+  return {.x = args.x.data,
+          .w = args.w->storage.data() + args.w->parts[0].offset,
+          .t = args.x.rows(),
+          .n = args.w->n,
+          .k = args.w->k,
+          .order = args.w->sum_order,
+          .x_norm = args.x_norm};
+}
+
+}  // namespace
+
+bool DividesRows(const PackedMatrix& w, int64_t t) {
+  return t <= kMaxDeferredTokens && std::all_of(w.parts.begin(), w.parts.end(), IsBf16) &&
+         GemmSupports(Scaling::kNone, w.k) && w.sum_order == SumOrder::kFastest;
+}
+
+std::optional<DeferredNorm> MatmulAddSquares(Stream stream, const MatmulAddNormArgs& args) {
+  const AddRmsNormArgs& norm = args.norm;
+  const int64_t t = norm.x.rows(), columns = norm.x.cols();
+  const bool fits = CanFuse(args.product) && columns % 8 == 0 && t <= kMaxDeferredTokens &&
+                    args.product.w->sum_order == SumOrder::kFastest;
+  const bool defers = args.next != nullptr && DividesRows(*args.next, t) &&
+                      norm.out.data != nullptr && norm.out.dtype == DType::kBF16 &&
+                      !norm.fp8.wanted();
+  if (!fits || !defers) return std::nullopt;
+  GemmArgs gemm = ProductOf(args.product);
+  gemm.out = norm.out.data;
+  gemm.out_stride = columns;
+  gemm.residual = norm.residual.as<float>();
+  gemm.norm_weight = norm.weight;
+  gemm.squares = args.squares;
+  const GemmTiling tiling = ChooseGemm(gemm);
+  GemmWithTiling(stream, gemm, tiling);
+  return DeferredNorm{.squares = args.squares,
+                      .parts = static_cast<int32_t>(SquareParts(tiling, columns)),
+                      .columns = static_cast<int32_t>(columns),
+                      .eps = norm.eps};
+}
+
+bool GatedMatmul(Stream stream, const MatmulSwiGluArgs& args) {
+  const SwiGluArgs& glu = args.glu;
+  const MatmulArgs& product = args.product;
+  const int64_t t = product.x.rows();
+  const bool fits = CanFuse(product) && OwnTilesWin(t, product.w->n);
+  if (!fits || glu.out.data == nullptr || glu.out.dtype != DType::kBF16 || glu.fp8.wanted()) {
+    return false;
+  }
+  GemmArgs gemm = ProductOf(product);
+  // As the product alone would be tiled, so that its sums are the same.
+  const GemmTiling tiling = ChooseGemm(gemm);
+  if (!CanGate(tiling)) return false;
+  gemm.out = glu.out.data;
+  gemm.out_stride = gemm.n / 2;
+  gemm.gated = true;
+  GemmWithTiling(stream, gemm, tiling);
+  return true;
+}
+
+}  // namespace hayate::ops::sm90

@@ -1,0 +1,191 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "ops/matmul/sm90/fused.h"
+#include "ops/matmul/testing/random_weights.h"
+#include "ops/testing/gpu.h"
+#include "weights/dequantize.h"
+
+namespace hayate::ops {
+namespace {
+
+using namespace testing;
+using matmul::RandomWeights;
+
+constexpr DType kBf16 = DType::kBF16;
+constexpr float kEps = 1e-5f;
+
+double RelativeError(const std::vector<float>& out, const std::vector<float>& expected) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const double d = double{out[i]} - double{expected[i]};
+    difference += d * d;
+    norm += double{expected[i]} * double{expected[i]};
+  }
+  return std::sqrt(difference / norm);  // NaN passes no compare
+}
+
+class FusedProducts : public GpuTest {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    workspace_.emplace(Buffer::Allocate(*device_, size_t{256} << 20).value());
+  }
+
+  PackedMatrix Pack(const RandomWeights& weights,
+                    MatmulPrecision precision = MatmulPrecision::kFast) {
+    const MatrixPiece piece = MatrixPiece::Whole(weights.view());
+    auto packed = PackMatrix(*device_, {&piece, 1}, precision);
+    EXPECT_TRUE(packed.ok()) << packed.status().message();
+    device_->FinishLoading();
+    return std::move(packed).value();
+  }
+  static std::vector<float> Dequantized(const RandomWeights& weights) {
+    std::vector<float> out(static_cast<size_t>(weights.view().shape.num_elements()));
+    weights::Dequantize(weights.view(), out);
+    return out;
+  }
+
+  // What the gated product of T rows leaves, in one launch or in two.
+  std::vector<float> Gated(const PackedMatrix& w, const DeviceArray<std::byte>& x, int64_t t,
+                           bool fused) {
+    const int64_t width = w.n / 2;
+    const auto out = Poisoned(static_cast<size_t>(t * width), kBf16);
+    const auto between = Poisoned(static_cast<size_t>(t * w.n), kBf16);
+    const MatmulSwiGluArgs args = {
+        .product = {.out = between.View(kBf16, {t, w.n}), .x = x.View(kBf16, {t, w.k}), .w = &w},
+        .glu = {.out = out.View(kBf16, {t, width}), .gate_up = between.View(kBf16, {t, w.n})}};
+    if (fused) {
+      MatmulSwiGlu(stream_, *workspace_, args);
+      // In one launch: nothing lay between.
+      if (t > sm90::kMaxDeferredTokens) {
+        EXPECT_TRUE(std::isnan(FloatsToHost(between, kBf16).back()));
+      }
+    } else {
+      Matmul(stream_, *workspace_, args.product);
+      SwiGlu(stream_, args.glu);
+    }
+    return FloatsToHost(out, kBf16);
+  }
+
+  std::optional<Workspace> workspace_;
+};
+
+TEST_F(FusedProducts, AGatedProductHasTheBitsOfProductAndSwiGlu) {
+  struct Case {
+    int64_t width, k;
+    std::vector<int64_t> tokens;
+  };
+  for (const Case& c : {Case{77, 72, {1, 9}}, Case{8193, 136, {1, 17, 40}},
+                        Case{8200, 192, {16, 17, 40, 63, 64}}, Case{12288, 512, {31, 64}}}) {
+    const RandomWeights weights(kBf16, 2 * c.width, c.k, 1, 0.2f);
+    PackedMatrix packed = Pack(weights);
+    for (const SumOrder order : {SumOrder::kFastest, SumOrder::kFixed}) {
+      packed.sum_order = order;
+      for (const int64_t t : c.tokens) {
+        const auto x = ToDevice(RandomNormals(static_cast<size_t>(t * c.k), 2), kBf16);
+        const std::vector<float> expected = Gated(packed, x, t, false);
+        const std::vector<float> got = Gated(packed, x, t, true);
+        for (size_t i = 0; i < expected.size(); ++i) {
+          ASSERT_EQ(got[i], expected[i]) << c.width << " x " << c.k << " T " << t << " at " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(FusedProducts, ADeferredNormIsDoneByTheNextProduct) {
+  struct Case {
+    int64_t k, columns, n;
+  };
+  for (const Case& c : {Case{64, 8, 24}, Case{72, 200, 77}, Case{512, 1000, 640},
+                        Case{1024, 4096, 500}, Case{256, 8448, 48}}) {
+    const RandomWeights first(kBf16, c.columns, c.k, 3, 0.1f), second(kBf16, c.n, c.columns, 4);
+    const PackedMatrix w = Pack(first), next = Pack(second);
+    const std::vector<float> w_values = Dequantized(first), next_values = Dequantized(second);
+    std::vector<float> norm = RandomNormals(static_cast<size_t>(c.columns), 5);
+    const auto norm_device = ToDevice(norm);
+    for (const int64_t t : {1, 2, 8, 9, 15, 16}) {
+      const auto count = static_cast<size_t>(t * c.columns);
+      const std::vector<float> x = Rounded(RandomNormals(static_cast<size_t>(t * c.k), 6), kBf16);
+      std::vector<float> residual = RandomNormals(count, 7);
+      for (float& value : residual) value *= 30.0f;
+      const auto x_device = ToDevice(x, kBf16);
+      const auto residual_device = ToDevice(residual);
+      const auto normed = Poisoned(count, kBf16), part = Poisoned(count, kBf16);
+      const auto squares = Poisoned<float>(static_cast<size_t>(DeferredNormFloats(c.columns)));
+      const auto out = Poisoned<float>(static_cast<size_t>(t * c.n));
+      const DeferredNorm deferred =
+          MatmulAddNorm(stream_, *workspace_,
+                        {.product = {.out = part.View(kBf16, {t, c.columns}),
+                                     .x = x_device.View(kBf16, {t, c.k}),
+                                     .w = &w},
+                         .norm = {.residual = residual_device.View(DType::kF32, {t, c.columns}),
+                                  .x = part.View(kBf16, {t, c.columns}),
+                                  .out = normed.View(kBf16, {t, c.columns}),
+                                  .weight = norm_device.data(),
+                                  .eps = kEps},
+                         .next = &next,
+                         .squares = squares.data()});
+      ASSERT_TRUE(deferred.pending());
+      Matmul(stream_, *workspace_,
+             {.out = out.View(DType::kF32, {t, c.n}),
+              .x = normed.View(kBf16, {t, c.columns}),
+              .x_norm = deferred,
+              .w = &next});
+      std::vector<float> product(count), expected_normed(count);
+      MatmulReference(product.data(), x.data(), w_values.data(), nullptr, t, c.columns, c.k);
+      AddRmsNormReference({.residual = HostView(residual, t),
+                           .x = HostView(product, t),
+                           .out = HostView(expected_normed, t),
+                           .weight = norm.data(),
+                           .eps = kEps});
+      std::vector<float> expected(static_cast<size_t>(t * c.n));
+      MatmulReference(expected.data(), expected_normed.data(), next_values.data(), nullptr, t, c.n,
+                      c.columns);
+      // Sums in another order; then the rounding of the normed rows to bf16, 2^−9 / √3 each.
+      EXPECT_LT(RelativeError(ToHost(residual_device), residual), 1e-6) << c.columns << " T " << t;
+      EXPECT_LT(RelativeError(ToHost(out), expected), 2.5e-3) << c.columns << " T " << t;
+    }
+  }
+}
+
+TEST_F(FusedProducts, NoNormIsDeferredWhereTheNextProductCouldNotDivide) {
+  constexpr int64_t kColumns = 256, kK = 128;
+  const RandomWeights first(kBf16, kColumns, kK, 8), second(kBf16, 64, kColumns, 9);
+  PackedMatrix w = Pack(first), next = Pack(second);
+  const PackedMatrix fp8 = Pack(second, MatmulPrecision::kFp8);
+  const auto norm = ToDevice(RandomNormals(kColumns, 10));
+  const auto squares = Poisoned<float>(static_cast<size_t>(DeferredNormFloats(kColumns)));
+  const auto defers = [&](int64_t t, const PackedMatrix* reader) {
+    const auto count = static_cast<size_t>(t * kColumns);
+    const auto x = ToDevice(RandomNormals(static_cast<size_t>(t * kK), 11), kBf16);
+    const auto residual = ToDevice(RandomNormals(count, 12));
+    const auto part = Poisoned(count, kBf16), normed = Poisoned(count, kBf16);
+    const DeferredNorm deferred = MatmulAddNorm(
+        stream_, *workspace_,
+        {.product = {.out = part.View(kBf16, {t, kColumns}), .x = x.View(kBf16, {t, kK}), .w = &w},
+         .norm = {.residual = residual.View(DType::kF32, {t, kColumns}),
+                  .x = part.View(kBf16, {t, kColumns}),
+                  .out = normed.View(kBf16, {t, kColumns}),
+                  .weight = norm.data(),
+                  .eps = kEps},
+         .next = reader,
+         .squares = squares.data()});
+    for (const float value : FloatsToHost(normed, kBf16)) EXPECT_FALSE(std::isnan(value));
+    return deferred.pending();
+  };
+  EXPECT_TRUE(defers(16, &next));
+  EXPECT_FALSE(defers(17, &next));
+  EXPECT_FALSE(defers(1, nullptr));
+  EXPECT_FALSE(defers(1, &fp8));
+  next.sum_order = SumOrder::kFixed;
+  EXPECT_FALSE(defers(1, &next));
+  next.sum_order = SumOrder::kFastest;
+  w.sum_order = SumOrder::kFixed;
+  EXPECT_FALSE(defers(1, &next));
+}
+
+}  // namespace
+}  // namespace hayate::ops
