@@ -108,6 +108,7 @@ bool FittedBeatsCublasLt(int64_t t) { return t > 256 && t <= 320; }
 void FittedGemm(Stream stream, const GemmArgs& args, const FittedTiling& tiling) {
   if (args.t == 0 || args.n == 0) return;
   DCHECK(tiling.parts <= BlocksOfK(args));
+  // Bulk stores write 16 bytes at a time, past n where that is within them.
   FittedParams params{.out = args.out,
                       .bias = args.bias,
                       .x_scale = args.x_scale,
@@ -119,7 +120,8 @@ void FittedGemm(Stream stream, const GemmArgs& args, const FittedTiling& tiling)
                       .tiles_n = static_cast<int32_t>(CeilDiv<int64_t>(args.n, tiling.tile_n)),
                       .tiles_t = static_cast<int32_t>(CeilDiv<int64_t>(args.t, tiling.tile_t)),
                       .out_f32 = args.out_dtype == DType::kF32,
-                      .bulk_stores = args.out_dtype == DType::kBF16 && args.out_stride % 8 == 0 &&
+                      .bulk_stores = args.out_dtype == DType::kBF16 && args.n % 8 == 0 &&
+                                     args.out_stride % 8 == 0 &&
                                      reinterpret_cast<uintptr_t>(args.out) % 16 == 0};
   Status mapped = MapOperands(args, tiling, &params);
   if (!mapped.ok()) return stream.device->Fail(std::move(mapped));

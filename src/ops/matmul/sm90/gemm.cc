@@ -183,7 +183,8 @@ void GemmWithTiling(Stream stream, const GemmArgs& args, const GemmTiling& tilin
       .tiles_n = static_cast<int32_t>(CeilDiv<int64_t>(args.n, tiling.tile_n)),
       .tiles_t = static_cast<int32_t>(CeilDiv<int64_t>(args.t, tiling.tile_t)),
       .out_f32 = args.out_dtype == DType::kF32,
-      .bulk_stores = !narrow && args.out_dtype == DType::kBF16 &&
+      // The copy engine writes 16 bytes at a time, past the last column where that is within them.
+      .bulk_stores = !narrow && args.out_dtype == DType::kBF16 && columns % 8 == 0 &&
                      args.out_stride * out_bytes % 16 == 0 &&
                      reinterpret_cast<uintptr_t>(args.out) % 16 == 0,
       .wide_stores = columns % 8 == 0 && args.out_stride * out_bytes % 16 == 0 &&
