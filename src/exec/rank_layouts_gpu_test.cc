@@ -81,7 +81,7 @@ StepPlan PromptOfEach(uint64_t step) {
   return plan;
 }
 
-TEST(LocalExecutorGpu, ARankThatFailsEndsTheStepsOnAllRanks) {
+TEST(RanksOfGpus, ARankThatFailsEndsTheStepsOnAllRanks) {
   const auto checkpoint = weights::Checkpoint::Open("tests/golden/qwen_moe/qwen3_moe").value();
   for (const int dp_size : {1, 2}) {
     auto executor = LocalExecutor::Create(checkpoint, {.device = DeviceKind::kCuda,
@@ -111,7 +111,7 @@ TEST(LocalExecutorGpu, ARankThatFailsEndsTheStepsOnAllRanks) {
   }
 }
 
-TEST(LocalExecutorGpu, LayoutsThatDoNotFitTheGpuAreRefusedByName) {
+TEST(RanksOfGpus, LayoutsThatDoNotFitTheGpuAreRefusedByName) {
   const auto checkpoint = weights::Checkpoint::Open("tests/golden/qwen_moe/qwen3_moe").value();
   const auto refusal = [&](ExecutorOptions options) {
     options.device = DeviceKind::kCuda;
