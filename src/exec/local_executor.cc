@@ -137,7 +137,12 @@ Status LocalExecutor::Start(const weights::Checkpoint& checkpoint) {
                           [this, &rank = *rank, &checkpoint] { RankMain(rank, checkpoint); });
   }
   startup_->done.wait();
-  return startup_->status;
+  RETURN_IF_ERROR(startup_->status);
+  for (const auto& rank : ranks_) {
+    weight_bytes_ += rank->model->weight_bytes();
+    if (rank->drafter != nullptr) weight_bytes_ += rank->drafter->weight_bytes();
+  }
+  return OkStatus();
 }
 
 Status LocalExecutor::CheckDevice() const {
@@ -604,15 +609,6 @@ int32_t LocalExecutor::draft_lookahead() const {
 }
 
 bool LocalExecutor::gives_hidden() const { return ranks_[0]->model->gives_hidden(); }
-
-int64_t LocalExecutor::weight_bytes() const {
-  int64_t bytes = 0;
-  for (const auto& rank : ranks_) {
-    bytes += rank->model->weight_bytes();
-    if (rank->drafter != nullptr) bytes += rank->drafter->weight_bytes();
-  }
-  return bytes;
-}
 
 int64_t LocalExecutor::pool_bytes() const {
   return PoolBytes(cache_layout(), pool_pages_) * options_.num_ranks;

@@ -95,7 +95,7 @@ class LocalExecutor final : public StepExecutor {
   const std::vector<int32_t>& pool_pages() const { return pool_pages_; }
   // Of one dp rank: no sequence can have more.
   int64_t total_tokens() const { return total_tokens_; }
-  int64_t weight_bytes() const;
+  int64_t weight_bytes() const { return weight_bytes_; }
   bool gives_hidden() const;
   int64_t pool_bytes() const;
   int num_ranks() const { return static_cast<int>(ranks_.size()); }
@@ -155,6 +155,7 @@ class LocalExecutor final : public StepExecutor {
   CacheLayout layout_;
   std::vector<int32_t> pool_pages_;
   int64_t total_tokens_ = 0;
+  int64_t weight_bytes_ = 0;  // all ranks; replaced weights are as many
   StepLimits limits_;
   std::vector<float> logits_;         // [dp ranks, max_logits, V]
   std::vector<int32_t> last_tokens_;  // [max_running]
