@@ -129,7 +129,7 @@ TEST(RankWorker, ARankThatFailsEndsTheStepOnAllWithoutAWait) {
                                         .exchange = exchanges[r].get(),
                                         .placements = placements})
                         .value();
-      for (uint64_t step = 0; step < 6 && !all[r]->poisoned(); ++step) {
+      for (uint64_t step = 0; step < 6; ++step) {
         StepPlan plan;
         plan.step = step;
         for (int32_t slot = 0; slot < kRanks; ++slot) {
@@ -151,7 +151,8 @@ TEST(RankWorker, ARankThatFailsEndsTheStepOnAllWithoutAWait) {
           break;
         }
         worker->Run(plan, result);
-        if (!all[r]->poisoned()) ++finished[r];
+        if (alone[0]->poisoned()) break;
+        ++finished[r];
       }
       EXPECT_TRUE(all[r]->poisoned());
       EXPECT_EQ(alone[0]->poisoned(), rank != kFailing);
