@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "comm/peer_group.h"
 #include "comm/peer_token_exchange.h"
+#include "exec/local_executor_rank.h"
 #include "exec/queued_worker.h"
 #include "exec/rank_worker.h"
 
@@ -60,29 +61,6 @@ void AwaitCount(const std::atomic<uint64_t>& counter, uint64_t count) {
 }
 
 }  // namespace
-
-struct LocalExecutor::Rank {
-  int index = 0;
-  std::unique_ptr<Device> device;
-  std::unique_ptr<comm::Group> group;            // all ranks
-  std::unique_ptr<comm::Group> attention_group;  // null: all ranks are one
-  std::unique_ptr<comm::TokenExchange> exchange;
-  std::vector<int64_t> expert_counts;  // [layers, E], of the rows that this rank routed
-  comm::Group& attention() const { return attention_group ? *attention_group : *group; }
-  std::unique_ptr<models::Model> model;
-  std::unique_ptr<models::DraftModel> drafter;  // null: none
-  std::unique_ptr<Worker> worker;
-  Status status;
-  // Release by the rank once its worker ran the step, or queued it, acquire in WaitOldest:
-  // publishes results_.
-  std::atomic<uint64_t> completed{0};
-
-  // No rank waits for this one any more.
-  void Leave() const {
-    group->Poison();
-    if (attention_group != nullptr) attention_group->Poison();
-  }
-};
 
 // Ranks start in phases; they meet after each, and the last to arrive does what joins them.
 struct LocalExecutor::Startup {
@@ -169,17 +147,6 @@ Status LocalExecutor::CheckDevice() const {
   return OkStatus();
 }
 
-Status LocalExecutor::PlaceExperts(const weights::Checkpoint& checkpoint) {
-  ASSIGN_OR_RETURN(expert_shape_, models::ReadExpertShape(checkpoint));
-  if (!layout_of_ranks_.exchanges() || expert_shape_.num_experts == 0) return OkStatus();
-  options_.expert_plan.num_ranks = options_.num_ranks;
-  for (int layer = 0; layer < expert_shape_.num_layers; ++layer) {
-    ASSIGN_OR_RETURN(auto placement, options_.expert_plan.Place(layer, expert_shape_.num_experts));
-    placed_experts_.layers.push_back(std::move(placement));
-  }
-  return OkStatus();
-}
-
 void LocalExecutor::JoinPhase() {
   Status& status = startup_->status;
   for (const auto& rank : ranks_) {
@@ -248,46 +215,8 @@ Status LocalExecutor::MakeCpuGroups() {
   return OkStatus();
 }
 
-ReplicaPlace LocalExecutor::PlaceOf(Rank& rank) const {
-  return {.layout = layout_of_ranks_,
-          .rank = rank.index,
-          .all = layout_of_ranks_.exchanges() ? rank.group.get() : nullptr,
-          .exchange = rank.exchange.get(),
-          .placements = placed_experts_.layers,
-          .expert_counts = rank.expert_counts};
-}
-
 int32_t LocalExecutor::SlotsPerDpRank() const {
   return CeilDiv(options_.max_running, layout_of_ranks_.dp_size());
-}
-
-std::vector<int64_t> LocalExecutor::ExpertCounts() const {
-  std::vector<int64_t> sum(ranks_[0]->expert_counts.size(), 0);
-  for (const auto& rank : ranks_) {
-    for (size_t i = 0; i < sum.size(); ++i) {
-      sum[i] += std::atomic_ref(rank->expert_counts[i]).load(std::memory_order_relaxed);
-    }
-  }
-  return sum;
-}
-
-double LocalExecutor::ExpertBalance(std::span<const int64_t> counts) const {
-  const std::lock_guard lock(placed_experts_.mutex);
-  return placed_experts_.Balance(counts);
-}
-
-Status LocalExecutor::MakeRebalancer() {
-  if (options_.rebalance.interval == 0) return OkStatus();
-  std::vector<ExpertRebalancer::Rank> ranks;
-  for (const auto& rank : ranks_) ranks.push_back({rank->group.get(), rank->model.get()});
-  ASSIGN_OR_RETURN(rebalancer_,
-                   ExpertRebalancer::Create(options_.rebalance, std::move(ranks), placed_experts_,
-                                            [this] { return ExpertCounts(); }));
-  return OkStatus();
-}
-
-RebalanceStats LocalExecutor::rebalance_stats() const {
-  return rebalancer_ == nullptr ? RebalanceStats{} : rebalancer_->stats();
 }
 
 Status LocalExecutor::SizePools() {

@@ -8,7 +8,6 @@
 #include "base/align.h"
 #include "base/check.h"
 #include "base/error.h"
-#include "comm/peer_group.h"
 #include "ops/step_inputs/step_inputs.h"
 
 namespace hayate::exec {
@@ -84,11 +83,6 @@ size_t FeatureBytes(const models::Model& model, const models::DraftModel* drafte
   if (drafter == nullptr) return 0;
   return static_cast<size_t>(limits.max_tokens) * static_cast<size_t>(model.feature_width()) *
          sizeof(float);
-}
-
-// Rows of logits.
-int32_t NumLogits(const StepRow& row) {
-  return row.num_scored + (row.samples ? row.num_drafts + 1 : 0);
 }
 
 // Few sizes, so that all are captured soon; close enough that padding costs little: at most an
@@ -411,87 +405,6 @@ void QueuedWorker::SetResults(ops::SampleRowsArgs& args) const {
       reinterpret_cast<float*>(top + max_logits * ops::kMaxTopLogprobs * sizeof(int32_t));
 }
 
-const StepPlan& QueuedWorker::OwnPart(const StepPlan& plan) {
-  const comm::RankLayout& layout = options_.place.layout;
-  if (layout.dp_size() == 1) return plan;
-  const auto own = [&](SlotId slot) { return layout.dp_rank_of_slot(slot.value) == dp_rank_; };
-  own_plan_.Clear();
-  plan_rows_.clear();
-  own_plan_.step = plan.step;
-  own_plan_.tokens = plan.tokens;
-  own_plan_.num_masks = plan.num_masks;
-  own_plan_.masks = plan.masks;
-  for (const SlotStart& start : plan.starts) {
-    if (own(start.slot)) own_plan_.starts.push_back(start);
-  }
-  for (const PageUpdate& update : plan.page_updates) {
-    if (own(update.slot)) own_plan_.page_updates.push_back(update);
-  }
-  for (const PageCopy& copy : plan.copies) {
-    if (copy.dp_rank == dp_rank_) own_plan_.copies.push_back(copy);
-  }
-  for (size_t r = 0; r < plan.rows.size(); ++r) {
-    if (!own(plan.rows[r].slot)) continue;
-    own_plan_.rows.push_back(plan.rows[r]);
-    own_plan_.num_tokens += plan.rows[r].num_tokens();
-    plan_rows_.push_back(static_cast<int32_t>(r));
-  }
-  return own_plan_;
-}
-
-QueuedWorker::Shape QueuedWorker::ShapeOf(const StepPlan& plan, const StepPlan& own) const {
-  Shape shape{.num_tokens = own.num_tokens, .num_rows = static_cast<int32_t>(own.rows.size())};
-  for (const StepRow& row : own.rows) {
-    shape.num_logits += NumLogits(row);
-    shape.replays |= row.settled > 0;
-  }
-  const int32_t most = MostDecodeRows(plan);
-  if (most == 0 || graph_rows_.empty() || most > graph_rows_.back()) return shape;
-  const int32_t padded = *std::ranges::lower_bound(graph_rows_, most);
-  return {padded, padded, padded, true};
-}
-
-int32_t QueuedWorker::MostDecodeRows(const StepPlan& plan) const {
-  if (sampler_.WantsHidden(plan)) return 0;  // graphs write none
-  const comm::RankLayout& layout = options_.place.layout;
-  std::array<int32_t, comm::kMaxPeerRanks> counts = {};  // by dp rank
-  for (const StepRow& row : plan.rows) {
-    const bool decode = row.num_tokens() == 1 && row.samples && row.num_scored == 0;
-    if (!decode || row.settled > 0 || (splits_by_position_ && IsPrompt(row))) return 0;
-    ++counts[static_cast<size_t>(layout.dp_rank_of_slot(row.slot.value))];
-  }
-  return std::ranges::max(counts);
-}
-
-void QueuedWorker::CountRows(const StepPlan& plan, const Shape& shape) {
-  if (num_tokens_.empty()) return;
-  if (shape.captured) return CountPadded(shape.num_rows);
-  std::ranges::fill(num_tokens_, 0);
-  std::ranges::fill(num_logits_, 0);
-  for (const StepRow& row : plan.rows) {
-    const int dp_rank = options_.place.layout.dp_rank_of_slot(row.slot.value);
-    num_tokens_[static_cast<size_t>(dp_rank)] += row.num_tokens();
-    num_logits_[static_cast<size_t>(dp_rank)] += NumLogits(row);
-  }
-  SplitCounts();
-}
-
-void QueuedWorker::CountPadded(int32_t rows) {
-  if (num_tokens_.empty()) return;
-  std::ranges::fill(num_tokens_, rows);
-  std::ranges::fill(num_logits_, rows);
-  SplitCounts();
-}
-
-void QueuedWorker::SplitCounts() {
-  options_.place.layout.SplitRows(num_tokens_, tokens_per_rank_);
-  options_.place.layout.SplitRows(num_logits_, logits_per_rank_);
-}
-
-bool QueuedWorker::IsPrompt(const StepRow& row) const {
-  return row.begin < prompt_lengths_[static_cast<size_t>(row.slot.value)];
-}
-
 QueuedWorker::BatchArrays QueuedWorker::TakeArrays(const Shape& shape) {
   const auto tokens = static_cast<size_t>(shape.num_tokens);
   const auto rows = static_cast<size_t>(shape.num_rows);
@@ -536,57 +449,6 @@ void QueuedWorker::PlanPadding(const Shape& shape, const BatchArrays& arrays) {
     plans_[g] = ops::PlanAttention(plan_shapes_[g], {q_begin, kv_len, {}}, nobody_reads.data(),
                                    arrays.plans[g].device, plan_scratch_[g].data());
   }
-}
-
-void QueuedWorker::FillArrays(const StepPlan& plan, BatchArrays& arrays,
-                              Staged<int32_t>& late_slots) {
-  size_t token = 0, logits = 0;
-  is_prompt_.assign(arrays.kv_len.host.size(), 0);
-  for (size_t r = 0; r < plan.rows.size(); ++r) {
-    const StepRow& row = plan.rows[r];
-    const bool late = row.first_token == kLateToken;
-    DCHECK(!late || row.num_tokens() == 1) << row.slot;
-    const auto first = static_cast<int32_t>(token);
-    arrays.q_begin.host[r] = first;
-    arrays.kv_len.host[r] = row.end;
-    arrays.table_row.host[r] = row.slot.value;
-    is_prompt_[r] = IsPrompt(row);
-    if (!arrays.settled.host.empty()) {
-      arrays.window_begin.host[r] = row.window_begin;
-      arrays.settled.host[r] = row.settled;
-    }
-    for (int32_t position = row.begin; position < row.end; ++position, ++token) {
-      arrays.positions.host[token] = position;
-      late_slots.host[token] = late ? row.slot.value : -1;
-      arrays.token_ids.host[token] =
-          late ? 0 : plan.tokens[static_cast<size_t>(row.first_token + position - row.begin)];
-    }
-    for (int32_t i = 0; i < row.num_scored; ++i) {
-      arrays.logits_index.host[logits++] = first + row.score_begin - row.begin + i;
-    }
-    for (int32_t back = row.samples ? row.num_drafts + 1 : 0; back > 0; --back) {
-      arrays.logits_index.host[logits++] = static_cast<int32_t>(token) - back;
-    }
-  }
-  CHECK_EQ(static_cast<int32_t>(token), plan.num_tokens);
-}
-
-// Rows, tokens and logits beyond the plan's: token 0 at position 0 of the scratch page.
-void QueuedWorker::FillPadding(const StepPlan& plan, const Shape& shape,
-                               BatchArrays& arrays) const {
-  const int32_t added = shape.num_rows - static_cast<int32_t>(plan.rows.size());
-  for (int32_t i = 0; i < added; ++i) {
-    const auto r = plan.rows.size() + static_cast<size_t>(i);
-    const int32_t token = plan.num_tokens + i;
-    arrays.token_ids.host[static_cast<size_t>(token)] = 0;
-    arrays.positions.host[static_cast<size_t>(token)] = 0;
-    arrays.q_begin.host[r] = token;
-    arrays.kv_len.host[r] = 1;
-    arrays.table_row.host[r] = options_.limits.max_rows;
-    arrays.logits_index.host[arrays.logits_index.host.size() - static_cast<size_t>(added - i)] =
-        token;
-  }
-  arrays.q_begin.host[static_cast<size_t>(shape.num_rows)] = shape.num_tokens;
 }
 
 // Takes every value from the host's table, so an entry that a plan changes twice is sent twice with

@@ -1,0 +1,36 @@
+#pragma once
+// A rank of LocalExecutor, for the files that implement it.
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "exec/local_executor.h"
+#include "exec/worker.h"
+
+namespace hayate::exec {
+
+struct LocalExecutor::Rank {
+  int index = 0;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<comm::Group> group;            // all ranks
+  std::unique_ptr<comm::Group> attention_group;  // null: all ranks are one
+  std::unique_ptr<comm::TokenExchange> exchange;
+  std::vector<int64_t> expert_counts;  // [layers, E], of the rows that this rank routed
+  comm::Group& attention() const { return attention_group ? *attention_group : *group; }
+  std::unique_ptr<models::Model> model;
+  std::unique_ptr<models::DraftModel> drafter;  // null: none
+  std::unique_ptr<Worker> worker;
+  Status status;
+  // Release by the rank once its worker ran the step, or queued it, acquire in WaitOldest:
+  // publishes results_.
+  std::atomic<uint64_t> completed{0};
+
+  // No rank waits for this one any more.
+  void Leave() const {
+    group->Poison();
+    if (attention_group != nullptr) attention_group->Poison();
+  }
+};
+
+}  // namespace hayate::exec
