@@ -43,13 +43,6 @@ double EstimateNs(const FittedTiling& tiling, const GemmArgs& args, int num_mult
   return waves * (blocks * block_ns + tile_ns) + kLaunchNs;
 }
 
-int NumMultiprocessors() {
-  int device = 0, count = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-  return count;
-}
-
 const FittedVariant& Find(Scaling scaling, const FittedTiling& tiling) {
   const auto variants = FittedVariants(scaling);
   const auto found = std::find_if(variants.begin(), variants.end(),

@@ -90,13 +90,6 @@ Status MapWeights(const GemmArgs& args, int64_t box_rows, CUtensorMap* map) {
       {.data = args.w, .dtype = dtype, .extents = extents, .strides = strides, .box = box}, map);
 }
 
-int NumMultiprocessors() {
-  int device = 0, count = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-  return count;
-}
-
 const GemmVariant& Find(Scaling scaling, const GemmTiling& tiling) {
   const auto variants = VariantsOf(scaling, tiling.shape);
   const auto found = std::find_if(variants.begin(), variants.end(),
@@ -106,6 +99,13 @@ const GemmVariant& Find(Scaling scaling, const GemmTiling& tiling) {
 }
 
 }  // namespace
+
+int NumMultiprocessors() {
+  int device = 0, count = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  return count;
+}
 
 std::span<const GemmVariant> VariantsOf(Scaling scaling, GemmShape shape) {
   const bool narrow = shape == GemmShape::kNarrow;

@@ -28,6 +28,9 @@ constexpr int64_t BlockScaleStride(int64_t n) {
   return AlignUp<int64_t>(CeilDiv<int64_t>(n, kScaleColumns), 4) + 4;
 }
 
+// Of the calling thread's device.
+int NumMultiprocessors();
+
 struct GemmArgs {
   void* out = nullptr;  // [T, N]
   DType out_dtype = DType::kBF16;
