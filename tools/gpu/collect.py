@@ -27,7 +27,7 @@ def main():
         "command": command,
         "note": "dummy weights, random token ids, greedy; clocks not locked",
     }
-    for part in ["step", "online", "offline", "tp2"]:
+    for part in ["step", "online", "offline", "tp2", "peer_sglang"]:
         report[part] = lines(os.path.join(folder, f"{part}.jsonl"))
     for part in ["serve", "ops", "peer_ops", "all_reduce", "peer_all_reduce"]:
         path = os.path.join(folder, f"{part}.json")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the H200 table of README.md from bench/results/h200.json.
+"""Writes the H200 tables of README.md from bench/results/h200.json and, of SGLang beside Hayate in one run,
+h200-sglang.json.
 
     readme_table.py [--check]     --check: exit 1 if the README is not what the file gives"""
 
@@ -7,6 +8,8 @@ import argparse
 import json
 import os
 import sys
+
+from peer_sglang import compare
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BEGIN, END = "<!-- h200-table: tools/gpu/readme_table.py -->", "<!-- /h200-table -->"
@@ -78,20 +81,39 @@ def table(report):
     return "\n".join(lines)
 
 
+def table_beside(report):
+    """Both servers in one run."""
+    lines = ["| in one run | Hayate | SGLang 0.5.17 | times better |", "| --- | ---: | ---: | ---: |"]
+    for model, what, ours, theirs, ratio in compare(report["peer_sglang"]):
+        lines.append(f"| {NAMES[model]}: {what} | {ours} | {theirs} | {ratio:.2f} |")
+    card = report["hardware"][0].split(", ")
+    lines += ["", f"{card[0]}, driver {card[1]}, {report['date']}: `{report['command']}`; `bench/results/h200-sglang.json`."]
+    return "\n".join(lines)
+
+
+def results(name):
+    path = os.path.join(ROOT, "bench/results", name)
+    if not os.path.exists(path):
+        return None
+    with open(path) as file:
+        return json.load(file)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
-    with open(os.path.join(ROOT, "bench/results/h200.json")) as file:
-        report = json.load(file)
+    tables = [table(results("h200.json"))]
+    if beside := results("h200-sglang.json"):
+        tables.append(table_beside(beside))
     path = os.path.join(ROOT, "README.md")
     with open(path) as file:
         readme = file.read()
     before, rest = readme.split(BEGIN)
     after = rest.split(END)[1]
-    made = f"{before}{BEGIN}\n{table(report)}\n{END}{after}"
+    made = "".join([before, BEGIN, "\n", "\n\n".join(tables), "\n", END, after])
     if args.check:
-        sys.exit(0 if made == readme else "README.md: the H200 table is not that of bench/results/h200.json; run tools/gpu/readme_table.py")
+        sys.exit(0 if made == readme else "README.md: the H200 tables are not those of bench/results; run tools/gpu/readme_table.py")
     with open(path, "w") as file:
         file.write(made)
 

@@ -39,8 +39,8 @@ def with_tokenizer(model, folder):
     return target
 
 
-def first_token_s(port, started, deadline_s=120):
-    """From the start of the process to the first streamed token, asking again until it answers."""
+def first_token_s(port, started, deadline_s=120, server=None):
+    """From the start of the process `server` to the first streamed token, asking again until it answers."""
     body = json.dumps({"input_ids": list(range(16)), "stream": True, "sampling_params": {"max_new_tokens": 4}})
     while time.monotonic() - started < deadline_s:
         try:
@@ -49,14 +49,17 @@ def first_token_s(port, started, deadline_s=120):
                 reply.readline()
                 return time.monotonic() - started
         except OSError:
+            if server is not None and server.poll() is not None:
+                sys.exit(f"serve_and_load: the server ended with {server.returncode}")
             time.sleep(0.005)
     sys.exit("serve_and_load: no answer")
 
 
-def start_load(binary, port, *, requests, clients, prompt, answer, warmup=2):
+def start_load(binary, port, *, requests, clients, prompt, answer, warmup=2, flags=()):
     command = [binary, "bench", "serve", "--port", str(port), "--dataset-name", "random", "--json"]
     command += ["--num-prompts", str(requests), "--max-concurrency", str(clients), "--random-range-ratio", "1.0"]
     command += ["--random-input-len", str(prompt), "--random-output-len", str(answer), "--warmup-requests", str(warmup)]
+    command += flags
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -132,7 +135,7 @@ def main():
         print(json.dumps(line), flush=True)
 
     try:
-        report("start", first_token_s=first_token_s(port, started))
+        report("start", first_token_s=first_token_s(port, started, server=server))
         load = [args.binary, port]
         figures = finished(start_load(*load, requests=20, clients=1, prompt=args.input_len, answer=8))
         report("unloaded", clients=1, requests=20, output_len=8, result=figures)
