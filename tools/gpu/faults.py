@@ -119,7 +119,7 @@ def together(server, requests, tokens=TOKENS):
 
 
 def outcome(answer):
-    """What must not depend on neighbours: the text, or the error."""
+    """What does not depend on neighbours in the fixed order of sums: the text, or the error."""
     status, body = answer
     return (status, text_of(body)) if status == 200 else (status, body["error"]["message"])
 
@@ -127,7 +127,7 @@ def outcome(answer):
 def logits_overflow(binary, device, folder):
     checkpoint = copy_of_checkpoint(folder)
     put_huge_weight(checkpoint)
-    server = Server(binary, device, checkpoint).ready()
+    server = Server(binary, device, checkpoint, "--deterministic").ready()
     crowd = prompts(1, 24, 20)
     alone = [outcome(server.complete(prompt)) for prompt in crowd]
     failures = [message for status, message in alone if status == 500]
@@ -138,7 +138,7 @@ def logits_overflow(binary, device, folder):
 
 
 def pool_too_small(binary, device, folder):
-    server = Server(binary, device, copy_of_checkpoint(folder), "--max-total-tokens", "512").ready()
+    server = Server(binary, device, copy_of_checkpoint(folder), "--max-total-tokens", "512", "--deterministic").ready()
     crowd = prompts(2, 24, 60)
     alone = [outcome(server.complete(prompt, 120)) for prompt in crowd]
     check(all(status == 200 for status, _ in alone), str(alone))

@@ -54,6 +54,8 @@ CASES = {
 TP2 = ["--tp-size", "2"]
 RANKS = {"tp2": TP2, "ep2": [*TP2, "--ep-size", "2"], "dep2": [*TP2, "--dp-size", "2", "--enable-dp-attention"]}
 RANKED = ("qwen3_moe", "gpt_oss", "v3", "v4", "v41")
+# Five experts divide over two ranks with a copy of one.
+COPIES = {"gpt_oss": ["--ep-num-redundant-experts", "1"]}
 SCHEMA = {
     "type": "object",
     "properties": {"name": {"enum": ["alpha", "beta"]}, "count": {"enum": [1, 20, 300]}},
@@ -110,9 +112,10 @@ class Server:
         return self.process.wait(timeout=60)
 
 
-def rank_flags(layout):
+def rank_flags(name, layout):
     gpus = subprocess.run(["nvidia-smi", "-L"], capture_output=True, check=True).stdout.splitlines()
-    return [*RANKS[layout], "--gpu-id-step", "1" if len(gpus) > 1 else "0"]
+    copies = COPIES.get(name, []) if layout != "tp2" else []
+    return [*RANKS[layout], *copies, "--gpu-id-step", "1" if len(gpus) > 1 else "0"]
 
 
 def tokens(seed, count):
@@ -203,7 +206,7 @@ def check_case(binary, name, margin, folder):
                 problems.append("nothing was drafted")
             check_requests(drafting, problems)
         for layout in RANKS if name in RANKED else ():
-            ranks = start(layout, *GPU, *rank_flags(layout))
+            ranks = start(layout, *GPU, *rank_flags(name, layout))
             for prompt, (ids, gaps) in zip(prompts(), answers, strict=True):
                 mine = ranks.answer(prompt)[0]
                 if text := difference(mine, ids, gaps, margin):

@@ -119,7 +119,8 @@ struct PrefillConsumer {
   }
 
   // Scores of `block` beside the values of the block after it. No branch may part the softmax from
-  // the two waits: the assembler would move it behind the second.
+  // the two waits: the assembler would move it behind the second. A branch must hold the second: the
+  // assembler would move it to the first.
   template <bool kMask>
   __device__ __forceinline__ void RunBlock(const RowSight& sight, int32_t block, RowSoftmax* rows,
                                            Weights& p, Output& o) {
@@ -140,14 +141,17 @@ struct PrefillConsumer {
     float correction[2];
     AddScores(s, scale_log2, rows, correction);
     PinRegisters(s);
-    // Few blocks hold a new maximum once some have been seen.
-    if (__any_sync(~0u, correction[0] != 1.0f || correction[1] != 1.0f)) {
+    // Few blocks hold a new maximum once some have been seen. The wait is for all four warps alike, so
+    // it stands in a branch that they take together (see the comment above), not in that of a warp.
+    const bool moved = __any_sync(~0u, correction[0] != 1.0f || correction[1] != 1.0f);
+    if (params.window > 0) {
       WgmmaWait<0>();
       PinRegisters(o);
       Rescale(o, correction);
     } else {
       WgmmaWait<0>();
       PinRegisters(o);
+      if (moved) Rescale(o, correction);
     }
     Release(&shared->v_empty[values.stage]);
     values.template Advance<kStages>();
