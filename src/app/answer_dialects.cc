@@ -61,7 +61,10 @@ Status SetUpDialects(const DialectOptions& options, const Clock& clock, api::Ser
                                                                   .stop_ids = model.eos_ids,
                                                                   .marker_ids = model.marker_ids}));
   model.grammars = std::make_shared<grammar::GrammarCompiler>(
-      std::move(vocabulary), grammar::GrammarCompiler::Options{}, clock);
+      std::move(vocabulary),
+      grammar::GrammarCompiler::Options{
+          .time_limit_ns = static_cast<int64_t>(options.grammar_compile_timeout_s * 1e9)},
+      clock);
   return OkStatus();
 }
 

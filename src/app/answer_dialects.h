@@ -13,6 +13,7 @@ struct DialectOptions {
   std::string reasoning_parser = "auto";  // auto: by the chat template; none
   std::string tool_call_parser = "auto";
   std::string grammar_backend = "xgrammar";  // or none
+  double grammar_compile_timeout_s = 10;     // a grammar that takes longer is refused
 };
 
 // Fills in the model's dialects, markers and grammar compiler. Its tokenizer, chat template,

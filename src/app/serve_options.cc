@@ -52,6 +52,12 @@ void AddAnswerFlags(CLI::App& command, ServeOptions& o) {
       ->check(CLI::IsMember({"xgrammar", "none"}))
       ->capture_default_str()
       ->group(group);
+  command
+      .add_option("--grammar-compile-timeout", o.dialects.grammar_compile_timeout_s,
+                  "a schema or expression that compiles for more seconds is refused")
+      ->check(CLI::Range(0.001, 3600.0))
+      ->capture_default_str()
+      ->group(group);
   command.add_flag("--enable-cache-report", o.enable_cache_report, "cached tokens in usage")
       ->group(group);
 }

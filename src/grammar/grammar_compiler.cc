@@ -187,8 +187,8 @@ void GrammarCompiler::WatchdogMain() {
     const std::vector<Waiter> expired = TakeExpired(clock_.NowNs());
     lock.unlock();
     for (const Waiter& waiter : expired) {
-      waiter.done(InvalidField(waiter.field, "takes longer than {} s to compile; make it simpler",
-                               options_.time_limit_ns / 1'000'000'000));
+      waiter.done(InvalidField(waiter.field, "takes longer than {:g} s to compile; make it simpler",
+                               static_cast<double>(options_.time_limit_ns) * 1e-9));
     }
     lock.lock();
   }

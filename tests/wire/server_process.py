@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Self
 
 import httpx
-from patience import patient
+from patience import PATIENCE, patient
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-BINARY = Path(os.environ.get("HAYATE_BINARY", ROOT / "build" / "hayate"))
+BINARY = Path(os.environ.get("HAYATE_BINARY", ROOT / "build" / "hayate")).absolute()
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 
@@ -21,7 +21,7 @@ def default_model() -> Path:
     """The default model's file, fetched into the cache when it is not there."""
     named = os.environ.get("HAYATE_MODEL")
     if named:
-        return Path(named)
+        return Path(named).absolute()
     script = ROOT / "tools" / "fetch_model.sh"
     return Path(subprocess.run([script], check=True, stdout=subprocess.PIPE, text=True).stdout.strip())
 
@@ -35,15 +35,18 @@ def free_port() -> int:
 class ServerProcess:
     """One `hayate serve`. Its output goes to `log_path`; a failed start or stop shows the end of it."""
 
-    def __init__(self, flags: list[str], log_path: Path):
+    def __init__(self, flags: list[str], log_path: Path, folder: Path | None = None):
+        """`folder`: where it runs; here, without."""
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log_path = log_path
         command = [str(BINARY), "serve", "--host", "127.0.0.1", "--port", str(self.port)]
         if "--model-path" not in flags:
             command += ["--model-path", str(default_model())]
+        if PATIENCE != 1 and "--grammar-compile-timeout" not in flags:
+            command += ["--grammar-compile-timeout", str(patient(10))]
         with log_path.open("wb") as log:
-            self.process = subprocess.Popen([*command, *flags], stdout=log, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen([*command, *flags], stdout=log, stderr=subprocess.STDOUT, cwd=folder)
 
     def wait_until_ready(self) -> None:
         deadline = time.monotonic() + patient(START_TIMEOUT_S)

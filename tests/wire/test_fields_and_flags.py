@@ -286,6 +286,19 @@ def test_without_a_grammar_backend_what_needs_one_is_refused(start_server: Start
         assert complete_text(http, **PROBE).startswith(" Paris")
 
 
+def test_a_grammar_that_compiles_too_long_is_refused_until_it_is_ready(start_server: Start) -> None:
+    names = [f"property_{i}" for i in range(400)]
+    schema = {"type": "object", "properties": {name: {"type": "integer"} for name in names}, "required": names[:1]}
+    form = {"type": "json_schema", "json_schema": {"name": "f", "schema": schema}}
+    body = {**GREEDY, "messages": user("Numbers."), "max_tokens": 4, "response_format": form}
+    with client_of(start_server("--grammar-compile-timeout", "0.001")) as http:
+        check_error(http.post(CHAT, json=body), 400, "takes longer than 0.001 s to compile")
+        deadline = time.monotonic() + patient(30)
+        while http.post(CHAT, json=body).status_code != 200:
+            assert time.monotonic() < deadline, "the grammar is never ready"
+            time.sleep(0.05)
+
+
 def make_certificate(folder: Path) -> tuple[Path, Path]:
     cert, key = folder / "cert.pem", folder / "key.pem"
     subprocess.run(
