@@ -71,6 +71,7 @@ FIGURES = {
     ],
 }
 PER_REQUEST = ("input_lens", "output_lens", "ttfts", "e2els", "itls", "errors")
+OF_THIS_RUN = ("base_url", "model_id", "tokenizer_id")
 
 
 class LoadFailed(Exception):
@@ -81,10 +82,14 @@ def add_peer_files(folder):
     """What transformers wants of a model's folder beside config.json and tokenizer.json."""
     with open(os.path.join(folder, "config.json")) as file:
         config = json.load(file)
-    generation = {"do_sample": False, "bos_token_id": config["bos_token_id"], "eos_token_id": config["eos_token_id"]}
+    end_ids = config["eos_token_id"]
+    end = f"\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}w{end_ids[0] if isinstance(end_ids, list) else end_ids}"
+    generation = {"do_sample": False, "bos_token_id": config["bos_token_id"], "eos_token_id": end_ids}
     tokenizer = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": config["max_position_embeddings"],
+        "eos_token": end,
+        "pad_token": end,
         "clean_up_tokenization_spaces": False,
         "chat_template": "{% for m in messages %}{{ m['content'] }} {% endfor %}",
     }
@@ -116,7 +121,7 @@ def run_load(binary, port, load, vocab_size):
         errors = sorted({error for error in result["errors"] if error})
         raise LoadFailed(f"{result['completed']} of {load.requests} answered, "
                          f"{result['num_wrong_length']} with an unasked length: {errors[:3]}")
-    figures = {name: value for name, value in result.items() if name not in PER_REQUEST}
+    figures = {name: value for name, value in result.items() if name not in PER_REQUEST + OF_THIS_RUN}
     if load.clients == load.requests:
         figures["steady_step_ms"] = steady_step_ms(result)
     return figures
@@ -143,6 +148,13 @@ def stop(server):
     server.wait()
 
 
+def peer_environment(binary):
+    """Without the libraries that tools/gpu/pack.sh packs for our binary."""
+    own = os.path.join(os.path.dirname(binary), "lib")
+    folders = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    return {**os.environ, "LD_LIBRARY_PATH": ":".join(folder for folder in folders if folder not in ("", own))}
+
+
 def tail(path, count=40):
     with open(path, errors="replace") as file:
         return "".join(f"  {line[:300].rstrip()}\n" for line in file.readlines()[-count:])
@@ -165,8 +177,9 @@ class Visit:
         command = self.command(folder, port)
         log = os.path.join(self.args.logs, f"{self.server}-{self.model}.log")
         started = time.monotonic()
+        environment = None if self.server == "hayate" else peer_environment(self.args.binary)
         with open(log, "w") as file:
-            server = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+            server = subprocess.Popen(command, stdout=file, stderr=file, env=environment, start_new_session=True)
         try:
             first_s = first_token_s(port, started, START_DEADLINE_S, server)
             shown = " ".join(os.path.basename(word) if os.path.isabs(word) else word for word in command)
@@ -195,7 +208,7 @@ def compare(lines):
     values = {}
     for line in lines:
         for what, key, form, more in FIGURES[line["what"]]:
-            if (value := line["result"].get(key)) is not None:
+            if value := line["result"].get(key):
                 name = (line["model"], load_text(line.get("load")) + what)
                 values.setdefault((name, form, more), {}).setdefault(line["server"], []).append(value)
     for ((model, what), form, more), of in values.items():
@@ -230,6 +243,7 @@ def parse(argv):
 
 def main():
     args = parse(sys.argv[1:])
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no server outlives a time limit
     lines = []
 
     def report(server, model, what, result, **facts):
