@@ -198,7 +198,7 @@ void AddSchedulingFlags(CLI::App& command, ModelOptions& o) {
   command
       .add_option("--mixed-chunk-size", o.mixed_chunk_size,
                   "prompt tokens of a step that decodes too, and one more for each that decodes; "
-                  "twice as many where prompts pile up "
+                  "fewer where they more than double its time, twice as many where prompts pile up "
                   "(CUDA 256, with fp8 384; CPU no less than others)")
       ->check(CLI::Range(1, 131072))
       ->group(group);

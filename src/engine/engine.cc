@@ -169,6 +169,7 @@ void Engine::CommitOldest() {
     return;
   }
   CHECK_EQ(result.rows.size(), step.plan.rows.size());
+  parts_.scheduler->Took(step.plan, result.device_ns);
   for (size_t i = 0; i < result.rows.size(); ++i) {
     CommitRow(step.plan.rows[i], step.owners[i], result.rows[i]);
   }

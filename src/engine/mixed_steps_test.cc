@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <vector>
 
 #include "engine/testing/world.h"
 
@@ -114,6 +116,72 @@ TEST(MixedSteps, AnswersGoOnWhilePromptsAreComputedAndNoPromptIsForgotten) {
   EXPECT_LE(loop.longest_gap_ns, 8 * kMs);
   // All other clients' prompts first, at 16 tokens a step or more.
   EXPECT_LE(loop.longest_first_ns, 8 * 100 / 16 * 7 * kMs);
+}
+
+// Answers under way, beside which prompts of 400 arrive one after the other.
+struct Arrivals {
+  int32_t num_gaps = 0, num_long_gaps = 0;  // between two tokens of the answers; of over 8 ms
+  int64_t longest_first_ns = 0;             // of the prompts
+};
+
+Arrivals RunArrivals(const WorldOptions& options, int32_t num_prompts) {
+  World world(options);
+  Rng rng(7);
+  std::vector<RequestId> answers;
+  for (int i = 0; i < 7; ++i) {
+    Request request = testing::MakeRequest(testing::RandomPrompt(rng, 4), 300);
+    request.sampling.ignore_eos = true;
+    answers.push_back(world.Submit(request));
+  }
+  Arrivals seen;
+  size_t num_tokens = 0;
+  int64_t last_ns = 0, sent_ns = 0;
+  std::optional<RequestId> prompt;
+  const auto turn = [&] {
+    world.engine_->Turn();
+    world.Collect();
+    const size_t now_tokens = world.Tokens(answers.front()).size();
+    const int64_t now = world.clock_.NowNs();
+    if (now_tokens == num_tokens) return;
+    num_tokens = now_tokens;
+    if (last_ns > 0) {
+      ++seen.num_gaps;
+      seen.num_long_gaps += now - last_ns > 8 * kMs;
+    }
+    last_ns = now;
+  };
+  const auto begun = [&] {
+    return std::ranges::all_of(answers, [&](RequestId id) { return world.events_.contains(id); });
+  };
+  while (!begun()) {
+    world.engine_->Turn();
+    world.Collect();
+  }
+  for (int i = 0; i < num_prompts; ++i) {
+    for (int step = 0; step < 5; ++step) turn();
+    sent_ns = world.clock_.NowNs();
+    prompt = world.Submit(testing::MakeRequest(testing::RandomPrompt(rng, 400), 1));
+    while (!world.events_.contains(*prompt)) turn();
+    seen.longest_first_ns = std::max(seen.longest_first_ns, world.clock_.NowNs() - sent_ns);
+  }
+  world.Settle();
+  world.ExpectAtRest();
+  return seen;
+}
+
+TEST(MixedSteps, LongPromptsBesideAnswersComeInStepsOfTwiceTheTime) {
+  WorldOptions options = Device();
+  options.total_tokens = 4000;
+  options.max_context = 500;
+  options.scheduler.mixed_chunk_size = 48;
+  options.scheduler.mixed_step_multiple = 4;
+  const Arrivals seen = RunArrivals(options, 4);
+  // 48 prompt tokens and one an answer would take 12.6 ms. So does the first step with prompts:
+  // nothing is known of them.
+  EXPECT_GT(seen.num_gaps, 60);
+  EXPECT_LE(seen.num_long_gaps, 2);
+  // 40 tokens take 8 ms; of the 33 beside the answers most are used.
+  EXPECT_LE(seen.longest_first_ns, 400 / 24 * 8 * kMs);
 }
 
 TEST(MixedSteps, WithoutABoundAWholePromptHoldsAnswersUp) {

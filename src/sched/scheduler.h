@@ -32,6 +32,7 @@
 #include "kv/kv_caches.h"
 #include "sched/output_reserve.h"
 #include "sched/sequence.h"
+#include "sched/step_times.h"
 #include "sched/waiting_queue.h"
 
 namespace hayate::sched {
@@ -41,10 +42,10 @@ struct SchedulerOptions {
   int32_t max_running = 64;            // slots
   int32_t num_dp_ranks = 1;            // that share slots and prefill tokens evenly
   int32_t chunked_prefill_size = 512;  // prefill tokens of one step, over all rows
-  // The same of a step that decodes too, which may hold one more for every row that decodes: a step
-  // with prompts then takes about twice as long as one without, however many decode. Up to twice
-  // as many where more prompts have come than such steps soon compute. At most chunked_prefill_size
-  // in all; 0: equal to it.
+  // The same of a step that decodes too, which may hold one more for every row that decodes, and
+  // fewer where that takes more than twice as long as a step without prompts (a quarter of it, or a
+  // tile, at least). Up to twice as many where more prompts have come than such steps soon compute.
+  // At most chunked_prefill_size in all; 0, or as many: nothing but that bounds them.
   int32_t mixed_chunk_size = 0;
   // The tokens of a mixed step are the nearest multiple of this where its prompts have enough:
   // matrix products compute whole tiles of tokens.
@@ -112,6 +113,8 @@ class Scheduler {
   void Submitted(const StepPlan& plan);
   // The step's results are in; called before they are committed.
   void Retired(uint64_t step) { caches_.StepRetired(step); }
+  // What a step that succeeded took; later plans hold as many prompt tokens as such times allow.
+  void Took(const StepPlan& plan, int64_t device_ns);
 
   // Commit: a row's drafts were verified and it brings num_tokens tokens, appended next; the
   // positions behind the drafts that stand are as if never computed.
@@ -199,6 +202,7 @@ class Scheduler {
   std::vector<std::pair<int32_t, size_t>> dp_order_;   // scratch of OrderDpRanks
 
   OutputReserve reserve_;
+  StepTimes step_times_;
   int32_t score_budget_ = 0;  // scored positions left in the plan being written
   int32_t draft_budget_ = 0;  // drafts left in it
   uint64_t next_step_ = 0;

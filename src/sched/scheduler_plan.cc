@@ -2,18 +2,9 @@
 
 #include <algorithm>
 
-#include "base/align.h"
 #include "sched/scheduler.h"
 
 namespace hayate::sched {
-namespace {
-
-// Beside answers so many steps may go by until the prompts that could be computed are.
-constexpr int32_t kBacklogSteps = 24;
-// How many waiting requests one plan counts.
-constexpr size_t kMaxCounted = 128;
-
-}  // namespace
 
 bool Scheduler::Plan(StepPlan& plan) {
   plan.Clear();
@@ -31,36 +22,6 @@ bool Scheduler::Plan(StepPlan& plan) {
   ++next_step_;
   reserve_.OnStep();
   return true;
-}
-
-int32_t Scheduler::PrefillBudget() {
-  const int32_t chunk = options_.ShareOf(options_.chunked_prefill_size);
-  if (options_.mixed_chunk_size == 0) return chunk;
-  const auto decodes =
-      static_cast<int32_t>(std::ranges::count_if(running_, [](const Sequence* sequence) {
-        return sequence->wants_row() && sequence->length() - sequence->planned == 1;
-      }));
-  if (decodes == 0) return chunk;
-  const int32_t least = options_.mixed_chunk_size + decodes;
-  const int64_t wanted = std::clamp<int64_t>(PromptBacklog() / kBacklogSteps, least,
-                                             std::max(least, 2 * options_.mixed_chunk_size));
-  const int32_t mixed = std::min(chunk, options_.ShareOf(static_cast<int32_t>(wanted)));
-  const int32_t multiple = options_.mixed_step_multiple;
-  const int32_t whole = AlignDown(decodes + mixed + (multiple - 1) / 2, multiple) - decodes;
-  return whole > 0 ? std::min(chunk, whole) : mixed;
-}
-
-int64_t Scheduler::PromptBacklog() {
-  int64_t tokens = 0;
-  for (const Sequence* sequence : running_) {
-    const int32_t left = sequence->length() - sequence->planned;
-    if (sequence->wants_row() && left > 1) tokens += left;
-  }
-  size_t free_slots = 0;
-  for (const DpRank& dp_rank : dp_ranks_) free_slots += dp_rank.free_slots.size();
-  waiting_.Head(std::min(free_slots, kMaxCounted), candidates_);
-  for (const Sequence* sequence : candidates_) tokens += sequence->length();
-  return tokens;
 }
 
 void Scheduler::PlanRunning(StepPlan& plan) {

@@ -137,20 +137,43 @@ TEST(Scheduler, AMixedStepHasWholeTilesOfTokens) {
 
 TEST(Scheduler, AMixedStepTakesMoreWhilePromptsPileUp) {
   World world({.max_running = 12, .chunked_prefill_size = 64, .mixed_chunk_size = 4}, 900);
-  world.Add(Prompt(1, 8), 60);
+  world.Add(Prompt(1, 8), 120);
   ASSERT_TRUE(world.Step());
-  for (int32_t i = 2; i <= 11; ++i) world.Add(Prompt(i, 24), 1);
+  for (int32_t i = 2; i <= 11; ++i) world.Add(Prompt(i, 48), 1);
   std::vector<int32_t> tokens;  // of prompts, a step
-  for (int step = 0; step < 45; ++step) {
+  for (int step = 0; step < 90; ++step) {
     ASSERT_TRUE(world.Step());
     tokens.push_back(world.plan_.num_tokens - 1);
   }
-  // 240 tokens are more than 24 steps of 5 compute; once those that are left are not, 5 must do. A
+  // 480 tokens are more than 48 steps of 5 compute; once those that are left are not, 5 must do. A
   // prompt's last token alone counts as one that decodes.
   EXPECT_EQ(tokens.front(), 8);
   EXPECT_LE(std::ranges::max(tokens), 9);
   EXPECT_NE(std::ranges::find(tokens, 5), tokens.end());
-  EXPECT_EQ(std::accumulate(tokens.begin(), tokens.end(), 0), 240);
+  EXPECT_EQ(std::accumulate(tokens.begin(), tokens.end(), 0), 480);
+  world.Settle();
+}
+
+TEST(Scheduler, AMixedStepTakesNoMorePromptTokensThanDoubleItsTime) {
+  World world({.max_running = 16,
+               .chunked_prefill_size = 64,
+               .mixed_chunk_size = 32,
+               .mixed_step_multiple = 8},
+              200);
+  for (int32_t i = 1; i <= 4; ++i) world.Add(Prompt(i, 10), 60);
+  ASSERT_TRUE(world.Step());
+  const auto prompt_tokens = [&](int64_t device_ns) {
+    EXPECT_TRUE(world.Step());
+    world.scheduler_->Took(world.plan_, device_ns);
+    return world.plan_.num_tokens - 4;
+  };
+  EXPECT_EQ(prompt_tokens(1000), 0);
+  world.Add(Prompt(5, 300), 1);
+  EXPECT_EQ(prompt_tokens(2800), 36);  // nothing is known of such steps
+  EXPECT_EQ(prompt_tokens(1000 + 20 * 50), 20);
+  EXPECT_EQ(prompt_tokens(1000 + 20 * 100), 20);
+  EXPECT_EQ(prompt_tokens(1000 + 12 * 1000), 12);  // ten double it
+  EXPECT_EQ(prompt_tokens(1000), 4);               // a tile, whatever it takes
   world.Settle();
 }
 

@@ -42,9 +42,11 @@ StepResult& SimulatedExecutor::WaitOldest() {
   CHECK(!in_flight_.empty());
   const StepPlan plan = std::move(in_flight_.front());
   in_flight_.pop_front();
-  clock_.AdvanceNs(step_cost_ != nullptr ? static_cast<int64_t>(step_cost_->Ns(plan.num_tokens))
-                                         : options_.step_ns + plan.num_tokens * options_.token_ns);
-  result_ = {.step = plan.step};
+  const int64_t step_ns = step_cost_ != nullptr
+                              ? static_cast<int64_t>(step_cost_->Ns(plan.num_tokens))
+                              : options_.step_ns + plan.num_tokens * options_.token_ns;
+  result_ = {.step = plan.step, .device_ns = step_ns, .device_start_ns = clock_.NowNs()};
+  clock_.AdvanceNs(step_ns);
   if (plan.step >= fail_from_) {
     result_.status = Status(ErrorCode::kUnavailable, "simulated device failure");
     return result_;
