@@ -290,9 +290,9 @@ Status EngineStack::UpdateWeights(const std::string& path, const UpdateTerms& te
     return InvalidField("model_path", "holds a '{}', the served model is a '{}'",
                         fresh->architecture(), checkpoint()->architecture());
   }
-  // Both copies are in memory until the old one is let go.
+  // Both copies are in memory until the old one is let go, unless the new one takes its place.
   const int64_t available = AvailableMemoryBytes();
-  if (available < executor_->weight_bytes()) {
+  if (!executor_->replaces_in_place() && available < executor_->weight_bytes()) {
     return Error(ErrorCode::kResourceExhausted,
                  "the new weights need {} MiB beside the old ones, {} MiB are free",
                  executor_->weight_bytes() >> 20, available >> 20);

@@ -66,6 +66,9 @@ struct ExecutorOptions {
   // holds, or on CUDA what is left of the device's memory.
   int64_t total_tokens = 0;
   int64_t pool_budget_bytes = 0;
+  // ReplaceWeights loads into the place of the old weights and not beside them. Always so on CUDA;
+  // on CPUs for tests.
+  bool replace_in_place = false;
   std::function<void(int64_t done, int64_t total)> progress;  // bytes read by rank 0, on its thread
 };
 
@@ -81,11 +84,15 @@ class LocalExecutor final : public StepExecutor {
   StepResult& WaitOldest() override;
 
   // Loads another checkpoint of the same model and computes with it from the next step on. The
-  // engine's thread, with no step in flight. Blocks as long as loading takes, and for as long needs
-  // memory for both. Unless OK the old weights serve on. The checkpoint outlives the executor or
-  // the next replacement; the one before is not used any more. kUnsupported on CUDA, with a
-  // drafter, and where rows travel to experts.
+  // engine's thread, with no step in flight. Blocks as long as loading takes, and needs memory for
+  // both for as long; in place it needs none, but the same tensors, names, types and shapes. Unless
+  // OK the old weights serve on: in place they are loaded again, and where even that fails the
+  // device has failed. The checkpoint outlives the executor or the next replacement; the one before
+  // is not used any more. kUnsupported with a drafter, and where rows travel to experts.
   Status ReplaceWeights(const weights::Checkpoint& checkpoint);
+  bool replaces_in_place() const {
+    return options_.device == DeviceKind::kCuda || options_.replace_in_place;
+  }
 
   const models::ModelFacts& facts() const;
   // The model's groups, then the drafter's.
@@ -138,8 +145,10 @@ class LocalExecutor final : public StepExecutor {
   }
   models::LoadOptions LoadOptionsOf(const Rank& rank) const;
   Status LoadRank(Rank& rank, const weights::Checkpoint& checkpoint) const;
+  Status CheckReplaceable() const;
   void ReplaceOnRank(Rank& rank);
   Result<std::unique_ptr<Worker>> MakeWorker(Rank& rank);
+  static void CaptureAll(Rank& rank);
   void ServeSteps(Rank& rank);
   void FailOnPurpose(Rank& rank);
   void Complete(Rank& rank, uint64_t step);
@@ -171,6 +180,7 @@ class LocalExecutor final : public StepExecutor {
 
   // Not null while weights are replaced, as a step without a plan: published with submitted_.
   std::shared_ptr<WeightReplacement> replacement_;
+  const weights::Checkpoint* served_ = nullptr;  // changed between steps alone
 
   // The hand-shake of the start.
   struct Startup;

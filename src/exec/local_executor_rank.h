@@ -10,9 +10,19 @@
 
 namespace hayate::exec {
 
+// Blocks until `counter` is at least `count`; sleeps meanwhile.
+inline void AwaitCount(const std::atomic<uint64_t>& counter, uint64_t count) {
+  uint64_t value = counter.load(std::memory_order_acquire);
+  while (value < count) {
+    counter.wait(value, std::memory_order_acquire);
+    value = counter.load(std::memory_order_acquire);
+  }
+}
+
 struct LocalExecutor::Rank {
   int index = 0;
   std::unique_ptr<Device> device;
+  std::unique_ptr<WeightPlaces> places;          // null: weights are replaced beside the old ones
   std::unique_ptr<comm::Group> group;            // all ranks
   std::unique_ptr<comm::Group> attention_group;  // null: all ranks are one
   std::unique_ptr<comm::TokenExchange> exchange;

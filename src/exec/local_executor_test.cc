@@ -4,11 +4,15 @@
 #include "exec/local_executor.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 
 #include "models/tensor_list.h"
+#include "models/testing/edited_checkpoint.h"
 
 namespace hayate::exec {
 namespace {
@@ -79,6 +83,32 @@ class LocalExecutorOverRanks : public ::testing::TestWithParam<int> {
     EXPECT_TRUE(result.status.ok()) << result.status.ToString();
     EXPECT_EQ(result.step, plan.step);
     return result.rows.at(0).tokens.at(0);
+  }
+  // Greedy, as long as the reference's.
+  std::vector<TokenId> Answer() {
+    StepPlan plan = NextPlan();
+    Start(plan, 0, prompt_length());
+    AddRow(plan, 0, 0, prompt_, true);
+    std::vector<TokenId> tokens = {RunOne(plan)};
+    while (tokens.size() < greedy_.size()) {
+      plan = NextPlan();
+      AddRow(plan, 0, prompt_length() + static_cast<int32_t>(tokens.size()) - 1, {tokens.back()},
+             true);
+      tokens.push_back(RunOne(plan));
+    }
+    return tokens;
+  }
+  std::vector<TokenId> Golden() const { return {greedy_.begin(), greedy_.end()}; }
+  // The same tensors, the values of each in another order.
+  static weights::Checkpoint Mixed() {
+    const auto folder =
+        std::filesystem::path(::testing::TempDir()) / ("mixed_" + std::to_string(::getpid()));
+    models::testing::EditedCheckpoint mixed(kGolden, folder);
+    for (auto& [name, tensor] : mixed.tensors) {
+      const auto half = static_cast<ptrdiff_t>(tensor.bytes.size() / 4 * 2);  // two-byte values
+      std::rotate(tensor.bytes.begin(), tensor.bytes.begin() + half, tensor.bytes.end());
+    }
+    return mixed.Open();
   }
   int32_t prompt_length() const { return static_cast<int32_t>(prompt_.size()); }
 
@@ -193,24 +223,10 @@ TEST_P(LocalExecutorOverRanks, ComputesWithTheWeightsThatReplaceTheOldOnes) {
   auto dummy = weights::Checkpoint::OpenConfig(kGolden).value();
   auto tensors = models::ListTensors(dummy, DType::kF32).value();
   ASSERT_TRUE(dummy.AddDummyTensors(std::move(tensors), 7).ok());
-  const auto answer = [&] {
-    StepPlan plan = NextPlan();
-    Start(plan, 0, prompt_length());
-    AddRow(plan, 0, 0, prompt_, true);
-    std::vector<TokenId> tokens = {RunOne(plan)};
-    while (tokens.size() < greedy_.size()) {
-      plan = NextPlan();
-      AddRow(plan, 0, prompt_length() + static_cast<int32_t>(tokens.size()) - 1, {tokens.back()},
-             true);
-      tokens.push_back(RunOne(plan));
-    }
-    return tokens;
-  };
-  const std::vector<TokenId> golden(greedy_.begin(), greedy_.end());
-  EXPECT_EQ(answer(), golden);
+  EXPECT_EQ(Answer(), Golden());
   ASSERT_TRUE(executor_->ReplaceWeights(dummy).ok());
-  const std::vector<TokenId> other = answer();
-  EXPECT_NE(other, golden);
+  const std::vector<TokenId> other = Answer();
+  EXPECT_NE(other, Golden());
   // What does not fit leaves them in place, whichever rank found it out.
   const auto narrower =
       weights::Checkpoint::Open(std::string(kGolden) + "/../llama_head_dim_24").value();
@@ -218,9 +234,55 @@ TEST_P(LocalExecutorOverRanks, ComputesWithTheWeightsThatReplaceTheOldOnes) {
   const auto no_weights =
       weights::Checkpoint::Open(std::string(kGolden) + "/expected.safetensors").value();
   EXPECT_FALSE(executor_->ReplaceWeights(no_weights).ok());
-  EXPECT_EQ(answer(), other);
+  EXPECT_EQ(Answer(), other);
   ASSERT_TRUE(executor_->ReplaceWeights(checkpoint_).ok());
-  EXPECT_EQ(answer(), golden);
+  EXPECT_EQ(Answer(), Golden());
+}
+
+TEST_P(LocalExecutorOverRanks, WeightsThatTakeThePlaceOfTheOldOnesComputeTheSame) {
+  ExecutorOptions options = Options(GetParam());
+  const weights::Checkpoint mixed = Mixed();
+  executor_ = LocalExecutor::Create(mixed, options).value();
+  const std::vector<TokenId> of_mixed = Answer();
+  ASSERT_NE(of_mixed, Golden());
+
+  options.replace_in_place = true;
+  executor_ = LocalExecutor::Create(checkpoint_, options).value();
+  EXPECT_EQ(Answer(), Golden());
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_TRUE(executor_->ReplaceWeights(mixed).ok());
+    EXPECT_EQ(Answer(), of_mixed);
+    ASSERT_TRUE(executor_->ReplaceWeights(checkpoint_).ok());
+    EXPECT_EQ(Answer(), Golden());
+  }
+}
+
+TEST_P(LocalExecutorOverRanks, AReplacementInPlaceThatDoesNotFitLeavesTheOldWeights) {
+  ExecutorOptions options = Options(GetParam());
+  options.replace_in_place = true;
+  executor_ = LocalExecutor::Create(checkpoint_, options).value();
+  const auto replace = [&](const weights::Checkpoint& wanted) {
+    const Status status = executor_->ReplaceWeights(wanted);
+    EXPECT_EQ(Answer(), Golden()) << status.message();
+    return status;
+  };
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) / ("in_place_" + std::to_string(::getpid()));
+  // Told apart by their tensors, before anything is loaded.
+  models::testing::EditedCheckpoint wide(kGolden, folder / "wide");
+  auto& norm = wide.tensors.at("model.norm.weight");
+  norm.shape = {norm.shape[0] + 1};
+  norm.bytes.append(norm.bytes.size() / static_cast<size_t>(norm.shape[0] - 1), '\0');
+  EXPECT_NE(replace(wide.Open()).message().find("model.norm.weight"), std::string::npos);
+  models::testing::EditedCheckpoint less(kGolden, folder / "less");
+  less.tensors.erase("model.norm.weight");
+  EXPECT_NE(replace(less.Open()).message().find("is missing"), std::string::npos);
+  // Only once it is loaded: by then the old weights have to come back.
+  models::testing::EditedCheckpoint ends(kGolden, folder / "ends");
+  ends.config["eos_token_id"] = 5;
+  ends.Edit("norm.weight",
+            [](std::byte* data, size_t bytes) { std::fill_n(data, bytes, std::byte{0}); });
+  EXPECT_NE(replace(ends.Open()).message().find("end tokens"), std::string::npos);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, LocalExecutorOverRanks, ::testing::Values(1, 2),

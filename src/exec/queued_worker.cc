@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "ops/step_inputs/step_inputs.h"
+#include "tensor/discard_graph.h"
 
 namespace hayate::exec {
 namespace {
@@ -158,7 +159,7 @@ Result<std::unique_ptr<QueuedWorker>> QueuedWorker::Create(Device& device, model
 QueuedWorker::QueuedWorker(Device& device, models::Model& model, comm::Group& group,
                            const Options& options, models::DraftModel* drafter)
     : device_(device),
-      model_(model),
+      model_(&model),
       group_(group),
       options_(options),
       dp_rank_(options.place.layout.dp_rank(options.place.rank)),
@@ -186,20 +187,20 @@ Status QueuedWorker::Allocate(std::span<const int32_t> pool_pages) {
     logits_per_rank_.resize(tokens_per_rank_.size());
   }
   const StepLimits& limits = options_.limits;
-  const auto vocab = static_cast<size_t>(model_.facts().vocab_size);
+  const auto vocab = static_cast<size_t>(model_->facts().vocab_size);
   const auto take = [&](size_t bytes) { return Buffer::Allocate(device_, bytes); };
-  const int64_t workspace_bytes = WorkspaceBytes(model_, drafter_, limits);
+  const int64_t workspace_bytes = WorkspaceBytes(*model_, drafter_, limits);
   ASSIGN_OR_RETURN(Buffer workspace, take(static_cast<size_t>(workspace_bytes)));
   workspace_ = Workspace(std::move(workspace));
-  ASSIGN_OR_RETURN(stage_, StepStage::Create(device_, StageBytes(model_, limits)));
+  ASSIGN_OR_RETURN(stage_, StepStage::Create(device_, StageBytes(*model_, limits)));
   const auto rows = static_cast<size_t>(limits.max_rows);
   ASSIGN_OR_RETURN(last_tokens_, take(rows * sizeof(int32_t)));
   ASSIGN_OR_RETURN(counts_, take(rows * vocab * sizeof(int32_t)));
   ASSIGN_OR_RETURN(logits_, take(static_cast<size_t>(limits.max_logits) * vocab * sizeof(float)));
   ASSIGN_OR_RETURN(results_, take(ResultBytes(limits.max_logits)));
-  ASSIGN_OR_RETURN(hidden_, take(HiddenFloats(model_, limits) * sizeof(float)));
+  ASSIGN_OR_RETURN(hidden_, take(HiddenFloats(*model_, limits) * sizeof(float)));
   const size_t mask_bytes =
-      static_cast<size_t>(limits.max_logits) * MaskBytes(model_.facts().vocab_size);
+      static_cast<size_t>(limits.max_logits) * MaskBytes(model_->facts().vocab_size);
   ASSIGN_OR_RETURN(masks_, take(mask_bytes));
   for (Buffer& host : host_masks_) {
     ASSIGN_OR_RETURN(host, Buffer::Allocate(device_, mask_bytes, MemoryKind::kPinned));
@@ -207,7 +208,7 @@ Status QueuedWorker::Allocate(std::span<const int32_t> pool_pages) {
   for (Flight& flight : flights_) {
     ASSIGN_OR_RETURN(flight.results, Buffer::Allocate(device_, ResultBytes(limits.max_logits),
                                                       MemoryKind::kPinned));
-    const size_t hidden_bytes = HiddenFloats(model_, limits) * sizeof(float);
+    const size_t hidden_bytes = HiddenFloats(*model_, limits) * sizeof(float);
     ASSIGN_OR_RETURN(flight.hidden, Buffer::Allocate(device_, hidden_bytes, MemoryKind::kPinned));
     flight.done = device_.NewEvent();
     if (drafter_ != nullptr) flight.drawn = device_.NewEvent();
@@ -237,14 +238,14 @@ Status QueuedWorker::Allocate(std::span<const int32_t> pool_pages) {
   }
   if (drafter_ != nullptr) {
     ASSIGN_OR_RETURN(drafts_, QueuedDraftStage::Create(device_, *drafter_, limits));
-    ASSIGN_OR_RETURN(features_, take(FeatureBytes(model_, drafter_, limits)));
+    ASSIGN_OR_RETURN(features_, take(FeatureBytes(*model_, drafter_, limits)));
   }
   device_.FinishLoading();
   return device_.status();
 }
 
 int64_t QueuedWorker::PageBytes(int group) const {
-  return group < num_model_groups() ? model_.page_bytes(group)
+  return group < num_model_groups() ? model_->page_bytes(group)
                                     : drafter_->page_bytes(group - num_model_groups());
 }
 
@@ -317,7 +318,7 @@ void QueuedWorker::Run(const StepPlan& plan, StepResult& result) {
   if (flight.has_hidden) {
     device_.Copy(stream_, flight.hidden.data(), hidden_.data(),
                  static_cast<size_t>(shape.num_logits) *
-                     static_cast<size_t>(model_.facts().hidden_size) * sizeof(float));
+                     static_cast<size_t>(model_->facts().hidden_size) * sizeof(float));
   }
   if (own.num_masks > 0) SendMasks(own, side, draws);
   // The ranks' slices of the logits are there; and none is written again, nor a last token read,
@@ -392,7 +393,7 @@ void QueuedWorker::ReadDraws(const Flight& flight, StepResult& result) const {
       reinterpret_cast<const float*>(top + max_logits * ops::kMaxTopLogprobs * sizeof(int32_t)),
       result);
   if (flight.has_hidden) {
-    AddHidden(flight.sampled, As<float>(flight.hidden), model_.facts().hidden_size, result);
+    AddHidden(flight.sampled, As<float>(flight.hidden), model_->facts().hidden_size, result);
   }
 }
 
@@ -494,7 +495,7 @@ models::ForwardBatch QueuedWorker::MakeBatch(const Shape& shape, const BatchArra
 }
 
 void QueuedWorker::SendMasks(const StepPlan& plan, size_t side, ops::SampleRowsArgs& draws) {
-  const size_t bytes = MaskBytes(model_.facts().vocab_size);
+  const size_t bytes = MaskBytes(model_->facts().vocab_size);
   std::byte* host = host_masks_[side].data();
   for (const StepRow& row : plan.rows) {
     if (row.mask < 0) continue;
@@ -526,12 +527,12 @@ void QueuedWorker::Forward(const Shape& shape, const models::ForwardBatch& batch
 
 void QueuedWorker::RunModel(const models::ForwardBatch& batch) {
   const std::span<std::byte* const> pools(pool_bases_);
-  model_.Forward(batch, {.stream = stream_,
-                         .workspace = &workspace_,
-                         .group = &group_,
-                         .exchange = options_.place.exchange,
-                         .placements = options_.place.placements,
-                         .pools = pools.first(static_cast<size_t>(num_model_groups()))});
+  model_->Forward(batch, {.stream = stream_,
+                          .workspace = &workspace_,
+                          .group = &group_,
+                          .exchange = options_.place.exchange,
+                          .placements = options_.place.placements,
+                          .pools = pools.first(static_cast<size_t>(num_model_groups()))});
 }
 
 // The largest first: they serve the most load.
@@ -540,6 +541,13 @@ bool QueuedWorker::UseIdleTime() {
   const size_t size = graph_rows_.size() - 1 - next_capture_++;
   graphs_[size] = Capture(graph_rows_[size]);
   return next_capture_ < graph_rows_.size();
+}
+
+void QueuedWorker::UseModel(models::Model& model) {
+  CHECK(drafter_ == nullptr) << "the drafter reads the model's features";
+  model_ = &model;
+  for (Graph& graph : graphs_) DiscardGraph(device_, std::exchange(graph, Graph{}));
+  next_capture_ = 0;
 }
 
 Graph QueuedWorker::Capture(int32_t num_rows) {

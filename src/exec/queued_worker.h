@@ -58,6 +58,8 @@ class QueuedWorker final : public Worker {
   void Finish(StepResult& result) override;
   bool Done() override;
   bool UseIdleTime() override;
+  // Captured steps hold what they were captured with: they are captured anew, in idle time.
+  void UseModel(models::Model& model) override;
 
  private:
   // What a forward pass is padded to. A graph belongs to one shape, which all ranks replay at once.
@@ -91,7 +93,7 @@ class QueuedWorker final : public Worker {
   QueuedWorker(Device& device, models::Model& model, comm::Group& group, const Options& options,
                models::DraftModel* drafter);
   Status Allocate(std::span<const int32_t> pool_pages);
-  int num_model_groups() const { return static_cast<int>(model_.cache_layout().groups.size()); }
+  int num_model_groups() const { return static_cast<int>(model_->cache_layout().groups.size()); }
   int64_t PageBytes(int group) const;
 
   // The part of the plan that is of this dp rank; the plan itself where there is one.
@@ -128,7 +130,7 @@ class QueuedWorker final : public Worker {
   void ReadDraws(const Flight& flight, StepResult& result) const;
 
   Device& device_;
-  models::Model& model_;
+  models::Model* model_;
   comm::Group& group_;
   const Options options_;
   const int dp_rank_;

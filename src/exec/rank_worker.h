@@ -44,10 +44,6 @@ class RankWorker final : public Worker {
                                                     SharedStep shared, ReplicaPlace place = {},
                                                     models::DraftModel* drafter = nullptr);
 
-  // From the next step on another model computes, of the same shape; it outlives the worker. Not
-  // for workers with a drafter.
-  void UseModel(models::Model& model);
-
   void ShareWith(Worker&) override {}  // Create was given it
   Status WarmUp() override { return OkStatus(); }
   // Each rank fills the results of the rows whose slots it owns. On return every rank of the
@@ -56,6 +52,7 @@ class RankWorker final : public Worker {
   void Finish(StepResult&) override {}
   bool Done() override { return true; }
   bool UseIdleTime() override { return false; }
+  void UseModel(models::Model& model) override;
 
  private:
   RankWorker(models::Model& model, comm::Group& group, const StepLimits& limits, SharedStep shared,

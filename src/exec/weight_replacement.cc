@@ -51,6 +51,26 @@ Status CheckSameShape(const models::Model& served, const models::Model& wanted) 
                 "the checkpoint is of another model: its cache or its steps have another size");
 }
 
+Status CheckSameTensors(const weights::Checkpoint& served, const weights::Checkpoint& wanted) {
+  const auto refuse = [](std::string_view name, std::string_view what) {
+    return Error(
+        ErrorCode::kInvalidArgument,
+        "the new checkpoint's tensor '{}' {}; weights that are replaced where they lie need "
+        "the same tensors",
+        name, what);
+  };
+  for (const auto& [name, info] : served.tensors()) {
+    const auto other = wanted.tensors().find(name);
+    if (other == wanted.tensors().end()) return refuse(name, "is missing");
+    if (other->second.dtype != info.dtype) return refuse(name, "is of another type");
+    if (other->second.shape != info.shape) return refuse(name, "has another shape");
+  }
+  for (const auto& [name, info] : wanted.tensors()) {
+    if (!served.Has(name)) return refuse(name, "is none of the served model's");
+  }
+  return OkStatus();
+}
+
 std::unique_ptr<models::Model> WeightReplacement::Load(int rank, const models::LoadOptions& options,
                                                        const models::Model& served) {
   auto loaded = models::LoadModel(checkpoint_, options);
@@ -59,6 +79,30 @@ std::unique_ptr<models::Model> WeightReplacement::Load(int rank, const models::L
   meet_.arrive_and_wait();
   if (!outcome().ok()) return nullptr;
   return *std::move(loaded);
+}
+
+std::unique_ptr<models::Model> WeightReplacement::LoadInPlace(int rank,
+                                                              const models::LoadOptions& options,
+                                                              const models::Model& served,
+                                                              const weights::Checkpoint& before,
+                                                              WeightPlaces& places) {
+  const auto load = [&](const weights::Checkpoint& checkpoint) {
+    places.Rewind();
+    auto loaded = models::LoadModel(checkpoint, options);
+    places.FinishLoading();
+    return loaded;
+  };
+  auto loaded = load(checkpoint_);
+  Status& status = statuses_[static_cast<size_t>(rank)];
+  status = loaded.ok() ? CheckSameShape(served, **loaded) : loaded.status();
+  if (status.ok()) status = places.status();
+  meet_.arrive_and_wait();
+  if (outcome().ok()) return *std::move(loaded);
+  loaded = Status(ErrorCode::kUnavailable, "given up");  // lets go of the places
+  if (const Status back = load(before).status(); !back.ok()) {
+    places.Fail(back.Under("neither the new nor the old weights could be loaded"));
+  }
+  return nullptr;
 }
 
 Status WeightReplacement::outcome() const {

@@ -1,12 +1,13 @@
 #pragma once
-// The change of a model's weights on all ranks at once: each loads its shard of the new checkpoint
-// beside the old one; then all take theirs, or none does.
+// The change of a model's weights on all ranks at once: each loads its shard of the new checkpoint,
+// beside the old one or in its place; then all take theirs, or none does.
 
 #include <barrier>
 #include <memory>
 #include <vector>
 
 #include "base/status.h"
+#include "exec/weight_places.h"
 #include "models/model.h"
 #include "models/registry.h"
 
@@ -15,6 +16,10 @@ namespace hayate::exec {
 // Whether `wanted` can take the place of `served` in steps that are laid out already:
 // kInvalidArgument says what differs.
 Status CheckSameShape(const models::Model& served, const models::Model& wanted);
+
+// Whether the tensors of `wanted` have the names, types and shapes of those of `served`, so that
+// one loading is like the other: kInvalidArgument names what differs.
+Status CheckSameTensors(const weights::Checkpoint& served, const weights::Checkpoint& wanted);
 
 class WeightReplacement {
  public:
@@ -26,6 +31,12 @@ class WeightReplacement {
   // them failed. Every rank calls it, on its thread.
   std::unique_ptr<models::Model> Load(int rank, const models::LoadOptions& options,
                                       const models::Model& served);
+  // The same in the place of the served weights, whose checkpoint is `before`. Where any rank fails
+  // all load that one again; a rank that cannot has no weights any more, and its device has failed.
+  std::unique_ptr<models::Model> LoadInPlace(int rank, const models::LoadOptions& options,
+                                             const models::Model& served,
+                                             const weights::Checkpoint& before,
+                                             WeightPlaces& places);
   // Every rank calls it once it has done away with the model that it does not keep; returns when
   // all have.
   void Leave() { meet_.arrive_and_wait(); }

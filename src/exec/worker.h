@@ -11,6 +11,7 @@
 #include "comm/token_exchange.h"
 #include "core/step_plan.h"
 #include "core/step_result.h"
+#include "models/model.h"
 
 namespace hayate::exec {
 
@@ -47,6 +48,9 @@ class Worker {
   // Called again and again while no plan waits, until it returns false: work that makes later steps
   // faster, in pieces of some milliseconds. The rank's thread.
   virtual bool UseIdleTime() = 0;
+  // From the next step on another model computes, of the same shape; it outlives the worker. With
+  // no step in flight, and not for workers with a drafter. The rank's thread.
+  virtual void UseModel(models::Model& model) = 0;
 };
 
 }  // namespace hayate::exec

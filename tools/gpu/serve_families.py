@@ -5,8 +5,10 @@
 
 Both compute in the exact mode. Greedy answers on the GPU must be the CPU's wherever the CPU sees its two best
 tokens `margin` apart; again from the cache, beside neighbours and as a stream they must be the same text, and
-JSON must follow its schema. Servers with drafters must give the answers of the GPU's server without, and so must
-two ranks: tensor parallel, with rows that travel to experts, and with DP attention, on one GPU where there is one.
+JSON must follow its schema. After an update of its weights the GPU's server must answer as one that began with
+them, and after another with the old ones as before. Servers with drafters must give the answers of the GPU's server
+without, and so must two ranks: tensor parallel, with rows that travel to experts, and with DP attention, on one GPU
+where there is one.
 Standard library alone; run from the repository's root."""
 
 import argparse
@@ -16,10 +18,12 @@ import random
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -135,6 +139,42 @@ def difference(got, ids, gaps, margin):
     return None
 
 
+def mixed_copy(checkpoint, where):
+    """The same model, the values of every bfloat16 tensor in another order."""
+    shutil.copytree(checkpoint, where)
+    path = where / "model.safetensors"
+    raw = bytearray(path.read_bytes())
+    (length,) = struct.unpack_from("<Q", raw)
+    for entry in json.loads(raw[8 : 8 + length]).values():
+        if entry.get("dtype") == "BF16":
+            begin, end = (8 + length + offset for offset in entry["data_offsets"])
+            middle = begin + (end - begin) // 4 * 2
+            raw[begin:end] = raw[middle:end] + raw[begin:middle]
+    path.write_bytes(raw)
+    return where
+
+
+def check_new_weights(server, fresh, old, new, problems):
+    """`fresh` began with the weights of `new`, `server` with those of `old`. Gives the new answers with their gaps."""
+    before = [server.answer(prompt)[0] for prompt in prompts()]
+    answers = [fresh.answer(prompt)[:2] for prompt in prompts()]
+    wanted = [ids for ids, _ in answers]
+    if wanted == before:
+        problems.append("other weights give the same answers")
+    for path, answers in [(new, wanted), (old, before), (new, wanted)]:
+        server.post("/update_weights_from_disk", {"model_path": str(path)}).read()
+        if [server.answer(prompt)[0] for prompt in prompts()] != answers:
+            problems.append(f"after an update to {path.name} the answers are others than its own")
+    other = GOLDEN / "dense" / "llama_head_dim_24"
+    try:
+        server.post("/update_weights_from_disk", {"model_path": str(other)}).read()
+        problems.append("weights of another model were taken")
+    except urllib.error.HTTPError as error:
+        if error.code != 400 or [server.answer(prompt)[0] for prompt in prompts()] != wanted:
+            problems.append(f"a refused update (status {error.code}) left other weights")
+    return answers
+
+
 def check_requests(server, problems):
     prompt = tokens(5, 70)
     whole = json.load(server.complete(prompt))["choices"][0]["text"]
@@ -191,6 +231,8 @@ def check_case(binary, name, margin, folder):
             if gpu.answer(prompt)[0] != mine:
                 problems.append(f"prompt of {len(prompt)}: another answer from the cache")
         check_requests(gpu, problems)
+        mixed = mixed_copy(checkpoint, folder / f"{name}.mixed")
+        mixed_answers = check_new_weights(gpu, start("mixed", *GPU), checkpoint, mixed, problems)
         if drafting_flags:
             drafting = start("drafts", *GPU, *drafting_flags, "--speculative-adaptive", "off")
             drafted = accepted = 0
@@ -213,6 +255,11 @@ def check_case(binary, name, margin, folder):
                     problems.append(f"{layout} changes the answer to {len(prompt)}: {text}")
                 report[f"{layout}_equal"] = report.get(f"{layout}_equal", 0) + (mine == ids)
             check_requests(ranks, problems)
+            if layout == "tp2":
+                ranks.post("/update_weights_from_disk", {"model_path": str(mixed)}).read()
+                for prompt, (ids, gaps) in zip(prompts(), mixed_answers, strict=True):
+                    if text := difference(ranks.answer(prompt)[0], ids, gaps, margin):
+                        problems.append(f"{layout} with new weights changes the answer to {len(prompt)}: {text}")
     except (RuntimeError, OSError, KeyError, ValueError) as error:
         problems.append(repr(error))
     finally:

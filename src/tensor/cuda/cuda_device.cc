@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -75,6 +76,13 @@ class CudaDevice final : public Device {
   Graph EndCapture(Stream stream) override;
   void Launch(Graph graph, Stream stream) override {
     CUDA_CHECK(this, cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph.handle), AsStream(stream)));
+  }
+
+  void Discard(Graph graph) {
+    const auto known = std::ranges::find(graphs_, static_cast<cudaGraphExec_t>(graph.handle));
+    if (known == graphs_.end()) return;
+    CUDA_CHECK(this, cudaGraphExecDestroy(*known));
+    graphs_.erase(known);
   }
 
   void Upload(void* to, const void* from, size_t bytes) override {
@@ -199,6 +207,8 @@ Result<std::unique_ptr<Device>> MakeDevice(const CudaDeviceOptions& options) {
   RETURN_IF_ERROR(device->Open(options.memory_fraction));
   return std::unique_ptr<Device>(std::move(device));
 }
+
+void DiscardGraph(Device& device, Graph graph) { static_cast<CudaDevice&>(device).Discard(graph); }
 
 int CountDevices() {
   int count = 0;
