@@ -13,7 +13,7 @@ namespace hayate::comm {
 
 // Element r is handed to the thread of rank r, whose device is devices[r]; `group` is of
 // MakePeerGroup over them. The placements that Dispatch may be given, at the addresses where they
-// lie now; their tables are copied, so they do not change. Devices, group and placements outlive
+// lie now; their tables are copied, hence PlacementsChanged. Devices, group and placements outlive
 // the exchanges. kUnsupported in a build without CUDA.
 //
 // Rows have multiples of 16 bytes. All calls can be captured in graphs, with the rows of every rank

@@ -1,6 +1,7 @@
 #include "comm/token_exchange.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <mutex>
 
@@ -39,8 +40,7 @@ class LocalTokenExchange final : public TokenExchange {
         next_(static_cast<size_t>(group.size())) {}
 
   const int32_t* ChooseReplicas(Stream stream, Workspace& workspace,
-                                const ExpertPlacement& placement, const int32_t* chosen,
-                                Shape shape) override;
+                                const ChooseReplicasArgs& args) override;
   DispatchedRows Dispatch(Stream stream, Workspace& workspace, const DispatchArgs& args) override;
   void Combine(Stream stream, ConstTensorView results, TensorView out) override;
   Status failure() const override {
@@ -72,12 +72,18 @@ void LocalTokenExchange::Fail(Status status) {
 }
 
 const int32_t* LocalTokenExchange::ChooseReplicas(Stream, Workspace& workspace,
-                                                  const ExpertPlacement& placement,
-                                                  const int32_t* chosen, Shape shape) {
-  int32_t* physical = workspace.TakeArray<int32_t>(shape.num_elements());
-  for (int64_t pair = 0; pair < shape.num_elements(); ++pair) {
+                                                  const ChooseReplicasArgs& args) {
+  int32_t* physical = workspace.TakeArray<int32_t>(args.shape.num_elements());
+  for (int64_t pair = 0; pair < args.shape.num_elements(); ++pair) {
+    const int64_t row = pair / args.shape[1];
+    const int32_t expert = args.chosen[pair];
     // Ranks begin their turns at different replicas.
-    physical[pair] = placement.ReplicaFor(chosen[pair], pair / shape[1] + rank());
+    physical[pair] = args.placement->ReplicaFor(expert, row + rank());
+    const bool is_padding = args.num_rows != nullptr && args.first_row + row >= *args.num_rows;
+    if (args.counts == nullptr || is_padding) continue;
+    // Written by this thread alone; whoever reads wants a number, not an order.
+    std::atomic_ref<int64_t> count(args.counts[expert]);
+    count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
   return physical;
 }

@@ -29,6 +29,18 @@
 
 namespace hayate::comm {
 
+struct ChooseReplicasArgs {
+  const ExpertPlacement* placement = nullptr;
+  const int32_t* chosen = nullptr;  // [n, K] logical experts
+  Shape shape;                      // n, K
+  // How often each logical expert was chosen, [E], added to; null: nobody counts. Read by any
+  // thread, on CUDA in copies.
+  int64_t* counts = nullptr;
+  // Rows from first_row + t = *num_rows on are padding and not counted; null: none are.
+  const int32_t* num_rows = nullptr;
+  int32_t first_row = 0;
+};
+
 struct DispatchArgs {
   ConstTensorView x;                 // [n, H] f32 or, on CUDA, bf16: this rank's rows; its memory
                                      // stays until Combine is done, and so below
@@ -68,17 +80,19 @@ class TokenExchange {
       std::span<const std::unique_ptr<Group>> group);
   virtual ~TokenExchange() = default;
 
-  // The copies of the experts `chosen` [n, K] of this rank's rows that are to compute them, in
-  // turns by row and rank. Either `chosen` itself or from the workspace.
+  // [n, K] from the workspace: the copies of this rank's chosen experts that are to compute its
+  // rows, in turns by row and rank.
   virtual const int32_t* ChooseReplicas(Stream stream, Workspace& workspace,
-                                        const ExpertPlacement& placement, const int32_t* chosen,
-                                        Shape shape) = 0;
+                                        const ChooseReplicasArgs& args) = 0;
   // Takes the arrived rows, places and weights from the workspace.
   virtual DispatchedRows Dispatch(Stream stream, Workspace& workspace,
                                   const DispatchArgs& args) = 0;
   // `results` [R × choices, H], of the type of x, are of the last Dispatch's rows, in their order.
   // out [n × K, H]: result of choice j of row t at t × K + j.
   virtual void Combine(Stream stream, ConstTensorView results, TensorView out) = 0;
+  // To be called on every rank where placements changed: as many copies as before lie elsewhere.
+  // Nothing of the rank is queued. May block; captured calls follow.
+  virtual void PlacementsChanged() {}
 
   // The most rows that arrive at a CPU rank when all ranks together bring `total_rows`. At a GPU
   // all of them do, with `choices` results each.

@@ -80,8 +80,8 @@ std::vector<Seen> ExpectedOf(const Round& round, const ExpertPlacement& placemen
       Workspace workspace(Buffer::Allocate(*device, kWorkspaceBytes).value());
       const Rows& rows = round.rows[r];
       const int64_t n = round.counts[r], k = round.choices, width = round.width;
-      const int32_t* experts =
-          exchanges[r]->ChooseReplicas({}, workspace, placement, rows.chosen.data(), Shape{n, k});
+      const int32_t* experts = exchanges[r]->ChooseReplicas(
+          {}, workspace, {.placement = &placement, .chosen = rows.chosen.data(), .shape = {n, k}});
       const DispatchedRows arrived = exchanges[r]->Dispatch(
           {}, workspace,
           {.x = {reinterpret_cast<const std::byte*>(rows.x.data()), DType::kF32, Shape{n, width}},
@@ -136,8 +136,8 @@ class Member {
     Put(chosen, rows.chosen);
     Put(weights, rows.weights);
     Put(back.data, std::vector<float>(static_cast<size_t>(n * k * width), NAN));
-    const int32_t* experts =
-        exchange_.ChooseReplicas(stream_, workspace_, placement, chosen, Shape{n, k});
+    const int32_t* experts = exchange_.ChooseReplicas(
+        stream_, workspace_, {.placement = &placement, .chosen = chosen, .shape = {n, k}});
     const DispatchedRows arrived = exchange_.Dispatch(stream_, workspace_,
                                                       {.x = x,
                                                        .choices = round.choices,
@@ -235,6 +235,69 @@ TEST(TokenExchangeGpu, EqualsTheCpusWhateverTheRoutingAndTheCounts) {
       ranks.MeetOnHost();
     });
     EXPECT_FALSE(ranks.group(0).poisoned());
+  }
+}
+
+// Copies are chosen, and choices counted, as the CPU does it, also by a graph that was captured
+// before the experts moved. Padding is not counted.
+TEST(TokenExchangeGpu, ACapturedChoiceFollowsPlacementsThatChange) {
+  constexpr int kRanks = 2, kExperts = 8, kChoices = 3;
+  constexpr int64_t kRows = 50, kFirstRow = 7, kUnpadded = 40;
+  RanksOnOneGpu ranks(kRanks);
+  const std::vector<int64_t> load = {1, 90, 3, 4, 50, 6, 7, 80};
+  std::vector<ExpertPlacement> placements = {ExpertPlacement::Trivial(kExperts, 0, kRanks).value(),
+                                             ExpertPlacement::Trivial(kExperts, 4, kRanks).value()};
+  auto exchanges = MakePeerExchange(ranks.devices(), ranks.groups(), placements).value();
+  auto cpu_group = MakeLocalGroup(kRanks).value();
+  auto cpu_exchanges = TokenExchange::MakeLocal(cpu_group);
+  const auto cpu = MakeCpuDevice(0);
+  const Rows rows = MakeRows(0, 3, kRows, kChoices, 4, kExperts);
+  constexpr int64_t kPairs = kRows * kChoices;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    Device& device = ranks.device(rank);
+    const Stream stream = ranks.stream(rank);
+    TokenExchange& exchange = *exchanges[static_cast<size_t>(rank)];
+    Workspace workspace(Buffer::Allocate(device, kWorkspaceBytes).value());
+    Workspace cpu_workspace(Buffer::Allocate(*cpu, kWorkspaceBytes).value());
+    int32_t* chosen = workspace.TakeArray<int32_t>(kPairs);
+    int32_t* unpadded = workspace.TakeArray<int32_t>(1);
+    int64_t* counts = workspace.TakeArray<int64_t>(kExperts);
+    const std::vector<int64_t> zeros(kExperts, 0);
+    const auto num_rows = static_cast<int32_t>(kUnpadded);
+    device.Upload(chosen, rows.chosen.data(), kPairs * sizeof(int32_t));
+    device.Upload(unpadded, &num_rows, sizeof(num_rows));
+    device.Upload(counts, zeros.data(), kExperts * sizeof(int64_t));
+    device.FinishLoading();
+    Reader reader(device, kPairs * sizeof(int64_t));
+    ChooseReplicasArgs args = {.placement = &placements[1],
+                               .chosen = chosen,
+                               .shape = {kRows, kChoices},
+                               .counts = counts,
+                               .num_rows = unpadded,
+                               .first_row = kFirstRow};
+    device.BeginCapture(stream);
+    const int32_t* physical = exchange.ChooseReplicas(stream, workspace, args);
+    const Graph graph = device.EndCapture(stream);
+    std::vector<int64_t> expected_counts = zeros;
+    args.chosen = rows.chosen.data();
+    args.counts = expected_counts.data();
+    args.num_rows = &num_rows;
+    const ExpertPlacement before = placements[1];
+    for (const ExpertPlacement& placement :
+         {before, ExpertPlacement::Balanced(load, 4, kRanks).value()}) {
+      placements[1] = placement;
+      exchange.PlacementsChanged();
+      device.Launch(graph, stream);
+      const int32_t* expected =
+          cpu_exchanges[static_cast<size_t>(rank)]->ChooseReplicas({}, cpu_workspace, args);
+      EXPECT_EQ(reader.ReadValues(stream, physical, kPairs),
+                std::vector<int32_t>(expected, expected + kPairs));
+      EXPECT_EQ(reader.ReadValues(stream, counts, kExperts), expected_counts);
+    }
+    EXPECT_EQ(std::reduce(expected_counts.begin(), expected_counts.end()),
+              2 * (kUnpadded - kFirstRow) * kChoices);
+    placements[1] = before;
+    EXPECT_TRUE(device.status().ok()) << device.status().message();
   }
 }
 

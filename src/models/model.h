@@ -41,8 +41,12 @@ struct ForwardContext {
   comm::TokenExchange* exchange = nullptr;
   std::span<const comm::ExpertPlacement> placements;  // as LoadOptions::experts
   // [layers of the model, E] or empty: how often each expert was chosen, added to by the rank that
-  // routed the row. Read by any thread.
+  // routed the row. On the CPU read by any thread; device memory, and with an exchange alone, on
+  // CUDA.
   std::span<int64_t> expert_counts;
+  // With counts, in device memory: tokens of the batch, and rows with logits, from there on are
+  // padding and not counted. Null: none are.
+  const int32_t* num_unpadded = nullptr;
   // Per cache group the base of this rank's pool: page p lies at base + p × page_bytes(group).
   std::span<std::byte* const> pools;
 };

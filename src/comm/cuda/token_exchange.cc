@@ -17,40 +17,59 @@ namespace {
 // One for all ranks. Freed with the last of them.
 struct Shared {
   std::vector<Buffer> memory;  // ExchangeMemory of each rank
-  std::vector<Buffer> tables;  // of each rank: every placement's first_replica, then replicas
   Buffer fault;                // pinned ExchangeFault
 };
 
-// Whether every logical expert is its own only copy.
-bool IsIdentity(const ExpertPlacement& placement) {
-  if (placement.num_physical() != placement.num_experts()) return false;
-  const auto logical = placement.logical_of_physical();
-  for (size_t i = 0; i < logical.size(); ++i) {
-    if (logical[i] != static_cast<int32_t>(i)) return false;
+// Every placement's first_replica, then its replicas.
+std::vector<int32_t> TableWords(std::span<const ExpertPlacement> placements) {
+  std::vector<int32_t> words;
+  for (const ExpertPlacement& placement : placements) {
+    std::vector<int32_t> replicas;
+    for (int32_t logical = 0; logical < placement.num_experts(); ++logical) {
+      words.push_back(static_cast<int32_t>(replicas.size()));
+      const auto own = placement.replicas(logical);
+      replicas.insert(replicas.end(), own.begin(), own.end());
+    }
+    words.push_back(static_cast<int32_t>(replicas.size()));
+    words.insert(words.end(), replicas.begin(), replicas.end());
   }
-  return true;
+  return words;
 }
 
 class PeerTokenExchange final : public TokenExchange {
  public:
-  PeerTokenExchange(Group& group, std::shared_ptr<Shared> shared, const ExchangePeers& peers,
-                    std::span<const ExpertPlacement> placements, std::vector<ReplicaTable> tables)
+  PeerTokenExchange(Device& device, Group& group, std::shared_ptr<Shared> shared,
+                    const ExchangePeers& peers, std::span<const ExpertPlacement> placements,
+                    Buffer tables)
       : TokenExchange(group),
+        device_(device),
         shared_(std::move(shared)),
         placements_(placements),
         tables_(std::move(tables)) {
     step_.peers = peers;
+    const auto* words = reinterpret_cast<const int32_t*>(tables_.data());
+    for (const ExpertPlacement& placement : placements) {
+      const int32_t* replicas = words + placement.num_experts() + 1;
+      table_of_.push_back({words, replicas});
+      words = replicas + placement.num_physical();
+    }
   }
 
   const int32_t* ChooseReplicas(Stream stream, Workspace& workspace,
-                                const ExpertPlacement& placement, const int32_t* chosen,
-                                Shape shape) override {
-    const ReplicaTable& table = tables_[IndexOf(placement)];
-    const int64_t count = shape.num_elements();
-    if (table.replicas == nullptr || count == 0) return chosen;
+                                const ChooseReplicasArgs& args) override {
+    const int64_t count = args.shape.num_elements();
     int32_t* physical = workspace.TakeArray<int32_t>(count);
-    ChooseReplicaOf(stream, table, chosen, count, static_cast<int32_t>(shape[1]), rank(), physical);
+    if (count > 0) {
+      ChooseReplicaOf(stream, table_of_[IndexOf(*args.placement)], args, rank(), physical);
+    }
     return physical;
+  }
+
+  void PlacementsChanged() override {
+    const std::vector<int32_t> words = TableWords(placements_);
+    CHECK_EQ(words.size() * sizeof(int32_t), tables_.size());
+    device_.Upload(tables_.data(), words.data(), tables_.size());
+    device_.FinishLoading();
   }
 
   DispatchedRows Dispatch(Stream stream, Workspace& workspace, const DispatchArgs& args) override {
@@ -101,42 +120,13 @@ class PeerTokenExchange final : public TokenExchange {
     return static_cast<size_t>(index);
   }
 
+  Device& device_;
   const std::shared_ptr<Shared> shared_;
   const std::span<const ExpertPlacement> placements_;
-  const std::vector<ReplicaTable> tables_;  // as placements; null where copies are not to choose
-  ExchangeStep step_;                       // of the exchange under way
+  const Buffer tables_;                 // TableWords on the device
+  std::vector<ReplicaTable> table_of_;  // as placements, into tables_
+  ExchangeStep step_;                   // of the exchange under way
 };
-
-// The placements' tables on a device, and where each begins.
-Result<Buffer> PutTables(Device& device, std::span<const ExpertPlacement> placements,
-                         std::vector<ReplicaTable>& tables) {
-  std::vector<int32_t> words;
-  std::vector<std::pair<size_t, size_t>> begins;
-  for (const ExpertPlacement& placement : placements) {
-    begins.emplace_back(words.size(),
-                        words.size() + static_cast<size_t>(placement.num_experts()) + 1);
-    std::vector<int32_t> replicas;
-    for (int32_t logical = 0; logical < placement.num_experts(); ++logical) {
-      words.push_back(static_cast<int32_t>(replicas.size()));
-      const auto own = placement.replicas(logical);
-      replicas.insert(replicas.end(), own.begin(), own.end());
-    }
-    words.push_back(static_cast<int32_t>(replicas.size()));
-    words.insert(words.end(), replicas.begin(), replicas.end());
-  }
-  const size_t bytes = words.size() * sizeof(int32_t);
-  ASSIGN_OR_RETURN(Buffer memory, Buffer::Allocate(device, bytes));
-  if (bytes > 0) device.Upload(memory.data(), words.data(), bytes);
-  device.FinishLoading();
-  const auto* base = reinterpret_cast<const int32_t*>(memory.data());
-  tables.clear();
-  for (size_t i = 0; i < placements.size(); ++i) {
-    const bool identity = IsIdentity(placements[i]);
-    tables.push_back(identity ? ReplicaTable{}
-                              : ReplicaTable{base + begins[i].first, base + begins[i].second});
-  }
-  return memory;
-}
 
 }  // namespace
 
@@ -145,7 +135,8 @@ Result<std::vector<std::unique_ptr<TokenExchange>>> MakePeerExchange(
     std::span<const ExpertPlacement> placements) {
   const DeviceScope restore;
   auto shared = std::make_shared<Shared>();
-  std::vector<std::vector<ReplicaTable>> tables(devices.size());
+  const std::vector<int32_t> words = TableWords(placements);
+  std::vector<Buffer> tables;
   const ExchangeMemory cleared = {};
   for (size_t r = 0; r < devices.size(); ++r) {
     Device& device = *devices[r];
@@ -153,9 +144,11 @@ Result<std::vector<std::unique_ptr<TokenExchange>>> MakePeerExchange(
     CUDA_CHECK(&device, cudaSetDevice(DeviceIndexOf(memory.data())));
     LoadExchangeKernels(&device);
     device.Upload(memory.data(), &cleared, sizeof(cleared));
-    ASSIGN_OR_RETURN(Buffer placed, PutTables(device, placements, tables[r]));
+    ASSIGN_OR_RETURN(Buffer placed, Buffer::Allocate(device, words.size() * sizeof(int32_t)));
+    device.Upload(placed.data(), words.data(), placed.size());
+    device.FinishLoading();
     shared->memory.push_back(std::move(memory));
-    shared->tables.push_back(std::move(placed));
+    tables.push_back(std::move(placed));
     RETURN_IF_ERROR(device.status());
   }
   ASSIGN_OR_RETURN(shared->fault,
@@ -171,8 +164,8 @@ Result<std::vector<std::unique_ptr<TokenExchange>>> MakePeerExchange(
   }
   std::vector<std::unique_ptr<TokenExchange>> exchanges;
   for (size_t r = 0; r < devices.size(); ++r, ++peers.rank) {
-    exchanges.push_back(std::make_unique<PeerTokenExchange>(*group[r], shared, peers, placements,
-                                                            std::move(tables[r])));
+    exchanges.push_back(std::make_unique<PeerTokenExchange>(*devices[r], *group[r], shared, peers,
+                                                            placements, std::move(tables[r])));
   }
   return exchanges;
 }

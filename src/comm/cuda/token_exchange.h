@@ -78,9 +78,9 @@ struct ReplicaTable {
   const int32_t* first_replica = nullptr;  // [E + 1]
   const int32_t* replicas = nullptr;       // [P]
 };
-// physical [count], the copies of `chosen` [count] that rows pair / choices + turn get.
-void ChooseReplicaOf(Stream stream, const ReplicaTable& table, const int32_t* chosen, int64_t count,
-                     int32_t choices, int32_t turn, int32_t* physical);
+// physical [n, K]: the copies that rows get in turns which begin at `turn`.
+void ChooseReplicaOf(Stream stream, const ReplicaTable& table, const ChooseReplicasArgs& args,
+                     int32_t turn, int32_t* physical);
 
 // As LoadPeerKernels.
 void LoadExchangeKernels(Device* device);

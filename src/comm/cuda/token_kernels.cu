@@ -144,16 +144,30 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 constexpr int kChooseThreads = 256;
 
-__global__ void __launch_bounds__(kChooseThreads)
-    ChooseKernel(ReplicaTable table, const int32_t* chosen, int64_t count, int32_t choices,
-                 int32_t turn, int32_t* physical) {
+struct ChooseParams {
+  ReplicaTable table;
+  const int32_t* chosen;  // [count]
+  int64_t count;
+  int32_t choices;
+  int32_t turn;
+  int32_t* physical;           // [count]
+  unsigned long long* counts;  // [E] or null
+  const int32_t* num_rows;     // or null
+  int32_t first_row;
+};
+
+__global__ void __launch_bounds__(kChooseThreads) ChooseKernel(ChooseParams p) {
   WaitForPriorLaunches();
   AllowNextLaunch();
   const int64_t pair = int64_t{blockIdx.x} * kChooseThreads + threadIdx.x;
-  if (pair >= count) return;
-  const int32_t begin = table.first_replica[chosen[pair]];
-  const int32_t replicas = table.first_replica[chosen[pair] + 1] - begin;
-  physical[pair] = table.replicas[begin + (pair / choices + turn) % replicas];
+  if (pair >= p.count) return;
+  const int32_t expert = p.chosen[pair];
+  const int64_t row = pair / p.choices;
+  const int32_t begin = p.table.first_replica[expert];
+  const int32_t replicas = p.table.first_replica[expert + 1] - begin;
+  p.physical[pair] = p.table.replicas[begin + (row + p.turn) % replicas];
+  const bool is_padding = p.num_rows != nullptr && p.first_row + row >= *p.num_rows;
+  if (p.counts != nullptr && !is_padding) atomicAdd(p.counts + expert, 1ull);
 }
 
 unsigned BlocksFor(const ExchangePeers& peers, int64_t items) {
@@ -186,11 +200,20 @@ void CombineRows(Stream stream, const ExchangeStep& step, const std::byte* resul
   CUDA_CHECK_LAUNCH(stream, "combine_rows", pairs, step.row_units);
 }
 
-void ChooseReplicaOf(Stream stream, const ReplicaTable& table, const int32_t* chosen, int64_t count,
-                     int32_t choices, int32_t turn, int32_t* physical) {
+void ChooseReplicaOf(Stream stream, const ReplicaTable& table, const ChooseReplicasArgs& args,
+                     int32_t turn, int32_t* physical) {
+  const int64_t count = args.shape.num_elements();
+  const ChooseParams params = {.table = table,
+                               .chosen = args.chosen,
+                               .count = count,
+                               .choices = static_cast<int32_t>(args.shape[1]),
+                               .turn = turn,
+                               .physical = physical,
+                               .counts = reinterpret_cast<unsigned long long*>(args.counts),
+                               .num_rows = args.num_rows,
+                               .first_row = args.first_row};
   const auto blocks = static_cast<unsigned>((count + kChooseThreads - 1) / kChooseThreads);
-  LaunchDependent(stream, ChooseKernel, blocks, kChooseThreads, 0, table, chosen, count, choices,
-                  turn, physical);
+  LaunchDependent(stream, ChooseKernel, blocks, kChooseThreads, 0, params);
   CUDA_CHECK_LAUNCH(stream, "choose_replicas", count);
 }
 

@@ -33,12 +33,14 @@ Share ShareOf(const ForwardContext& context, std::span<const int32_t> rows_per_r
           rows_per_rank[rank]};
 }
 
-// What was chosen counts on the one rank that routed it.
-void CountExperts(const ForwardContext& context, const ops::MoeConfig& config, int layer,
-                  std::span<const int32_t> chosen) {
-  if (context.expert_counts.empty() || layer < 0) return;
-  const auto experts = static_cast<size_t>(config.router.num_experts);
-  const auto counts = context.expert_counts.subspan(static_cast<size_t>(layer) * experts, experts);
+// Of the layer, [E] or empty.
+std::span<int64_t> CountsOf(const ForwardContext& context, const MoeCall& call) {
+  if (context.expert_counts.empty() || call.layer < 0) return {};
+  const auto experts = static_cast<size_t>(call.config->router.num_experts);
+  return context.expert_counts.subspan(static_cast<size_t>(call.layer) * experts, experts);
+}
+
+void CountExperts(std::span<int64_t> counts, std::span<const int32_t> chosen) {
   for (const int32_t expert : chosen) {
     // Written by this thread alone; whoever reads wants a number, not an order.
     std::atomic_ref<int64_t> count(counts[static_cast<size_t>(expert)]);
@@ -63,13 +65,15 @@ Choice Choose(const ForwardContext& context, const MoeCall& call, ConstTensorVie
                       .weights = call.weights,
                       .chosen = choice.experts,
                       .routing = choice.weights});
-  CountExperts(context, *call.config, call.layer, {choice.experts, static_cast<size_t>(pairs)});
   return choice;
 }
 
-// The step without an exchange, in parts, for the counts.
-void RunCounted(const ForwardContext& context, const MoeCall& call, const ops::MoeArgs& args) {
+// The step without an exchange, in parts, for the counts. On the CPU.
+void RunCounted(const ForwardContext& context, const MoeCall& call, const ops::MoeArgs& args,
+                std::span<int64_t> counts) {
   const Choice choice = Choose(context, call, call.x, call.token_ids);
+  const int64_t pairs = call.x.rows() * call.config->router.top_k;
+  CountExperts(counts, {choice.experts, static_cast<size_t>(pairs)});
   ops::RunExperts(context.stream, *context.workspace,
                   {.out = call.out,
                    .x = call.x,
@@ -81,13 +85,20 @@ void RunCounted(const ForwardContext& context, const MoeCall& call, const ops::M
 }
 
 // The share's rows to their experts and back; `results` [n · K, H] by row and choice.
-void Exchange(const ForwardContext& context, const MoeCall& call, ConstTensorView x,
-              const Choice& choice, TensorView results) {
+void Exchange(const ForwardContext& context, const MoeCall& call, const Share& share,
+              ConstTensorView x, const Choice& choice, TensorView results) {
   Workspace& workspace = *context.workspace;
   const comm::ExpertPlacement& placement = context.placements[static_cast<size_t>(call.layer)];
   const int32_t k = call.config->router.top_k;
-  const int32_t* physical = context.exchange->ChooseReplicas(context.stream, workspace, placement,
-                                                             choice.experts, Shape{x.rows(), k});
+  const std::span<int64_t> counts = CountsOf(context, call);
+  const int32_t* physical =
+      context.exchange->ChooseReplicas(context.stream, workspace,
+                                       {.placement = &placement,
+                                        .chosen = choice.experts,
+                                        .shape = {x.rows(), k},
+                                        .counts = counts.empty() ? nullptr : counts.data(),
+                                        .num_rows = context.num_unpadded,
+                                        .first_row = static_cast<int32_t>(share.begin)});
   const comm::DispatchedRows arrived = context.exchange->Dispatch(context.stream, workspace,
                                                                   {.x = x,
                                                                    .choices = k,
@@ -120,10 +131,9 @@ void ApplyMoe(const ForwardContext& context, const MoeCall& call) {
                               .config = call.config,
                               .weights = call.weights};
   if (context.exchange == nullptr) {
-    const bool counted =
-        !context.expert_counts.empty() && context.group->rank() == 0 && call.layer >= 0;
-    if (counted) {
-      RunCounted(context, call, whole);
+    const std::span<int64_t> counts = CountsOf(context, call);
+    if (!counts.empty() && context.group->rank() == 0) {
+      RunCounted(context, call, whole, counts);
     } else {
       ops::Moe(context.stream, workspace, whole);
     }
@@ -141,7 +151,7 @@ void ApplyMoe(const ForwardContext& context, const MoeCall& call) {
   const Choice choice = Choose(context, call, x, token_ids);
   const int32_t k = call.config->router.top_k;
   const TensorView results = workspace.Take(x.dtype, {share.count * k, x.shape[1]});
-  Exchange(context, call, x, choice, results);
+  Exchange(context, call, share, x, choice, results);
   if (share.count > 0) {
     ops::CombineExperts(
         context.stream, workspace,
