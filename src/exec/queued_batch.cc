@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "comm/peer_group.h"
 #include "exec/queued_worker.h"
@@ -19,7 +20,11 @@ int32_t NumLogits(const StepRow& row) {
 
 const StepPlan& QueuedWorker::OwnPart(const StepPlan& plan) {
   const comm::RankLayout& layout = options_.place.layout;
-  if (layout.dp_size() == 1) return plan;
+  if (layout.dp_size() == 1) {
+    plan_rows_.resize(plan.rows.size());
+    std::iota(plan_rows_.begin(), plan_rows_.end(), 0);
+    return plan;
+  }
   const auto own = [&](SlotId slot) { return layout.dp_rank_of_slot(slot.value) == dp_rank_; };
   own_plan_.Clear();
   plan_rows_.clear();

@@ -69,15 +69,19 @@ void QueuedDraftStage::ShareWith(const QueuedDraftStage& first) {
   shared_guesses_ = As<int32_t>(first.guesses_);
 }
 
-void QueuedDraftStage::Run(const StepPlan& plan, std::span<const RowResult> results,
-                           SamplerStage& sampler, const Inputs& inputs,
-                           const models::ForwardContext& context, size_t side) {
+void QueuedDraftStage::Run(const StepPlan& own, std::span<const int32_t> plan_rows,
+                           std::span<const RowResult> results, SamplerStage& sampler,
+                           const Inputs& inputs, const models::ForwardContext& context,
+                           size_t side) {
   Flight& flight = flights_[side];
-  Collect(plan, results);
-  flight.plan_rows = committed_.proposal_plan_rows;
+  Collect(own, plan_rows, results);
+  flight.plan_rows.clear();
+  for (const int32_t row : committed_.proposal_plan_rows) {
+    flight.plan_rows.push_back(plan_rows[static_cast<size_t>(row)]);
+  }
   if (committed_.num_rows() == 0) return;
   stage_.Begin(static_cast<int>(side));
-  const models::DraftBatch batch = StageBatch(plan, inputs);
+  const models::DraftBatch batch = StageBatch(own, inputs);
   const int32_t* anchors = stage_.Put<int32_t>(committed_.anchors).device;
   ops::SampleRowsArgs draws;
   if (batch.num_proposals > 0) {
@@ -91,39 +95,41 @@ void QueuedDraftStage::Run(const StepPlan& plan, std::span<const RowResult> resu
   context.workspace->ResetTo(mark);
 }
 
-void QueuedDraftStage::Collect(const StepPlan& plan, std::span<const RowResult> results) {
+void QueuedDraftStage::Collect(const StepPlan& own, std::span<const int32_t> plan_rows,
+                               std::span<const RowResult> results) {
   committed_.Clear();
   slots_.clear();
   first_positions_.clear();
   int32_t first_feature = 0;
-  for (size_t r = 0; r < plan.rows.size(); ++r) {
-    const StepRow& row = plan.rows[r];
+  for (size_t r = 0; r < own.rows.size(); ++r) {
+    const StepRow& row = own.rows[r];
+    const RowResult& result = results[static_cast<size_t>(plan_rows[r])];
     TokenId& last = last_tokens_[static_cast<size_t>(row.slot.value)];
     if (row.first_token == kLateToken) {
       row_tokens_.assign(1, last);
     } else {
-      const auto first = plan.tokens.begin() + row.first_token;
+      const auto first = own.tokens.begin() + row.first_token;
       row_tokens_.assign(first, first + row.num_tokens());
     }
-    committed_.Add(static_cast<int32_t>(r), row, row_tokens_, first_feature, results[r]);
-    if (!results[r].tokens.empty()) last = results[r].tokens.back();
+    committed_.Add(static_cast<int32_t>(r), row, row_tokens_, first_feature, result);
+    if (!result.tokens.empty()) last = result.tokens.back();
     first_feature += row.num_tokens();
   }
   for (size_t n = 0; n < committed_.num_proposals(); ++n) {
-    slots_.push_back(plan.rows[static_cast<size_t>(committed_.proposal_plan_rows[n])].slot);
+    slots_.push_back(own.rows[static_cast<size_t>(committed_.proposal_plan_rows[n])].slot);
     // The anchor is the token at position kv_len.
     const auto row = static_cast<size_t>(committed_.proposal_rows[n]);
     first_positions_.push_back(committed_.kv_len[row] + 1);
   }
 }
 
-models::DraftBatch QueuedDraftStage::StageBatch(const StepPlan& plan, const Inputs& inputs) {
+models::DraftBatch QueuedDraftStage::StageBatch(const StepPlan& own, const Inputs& inputs) {
   const auto put = [this](const std::vector<int32_t>& values) {
     return stage_.Put<int32_t>(values).device;
   };
   const Staged<int32_t> table_row = stage_.Take<int32_t>(committed_.plan_rows.size());
   for (size_t r = 0; r < committed_.plan_rows.size(); ++r) {
-    table_row.host[r] = plan.rows[static_cast<size_t>(committed_.plan_rows[r])].slot.value;
+    table_row.host[r] = own.rows[static_cast<size_t>(committed_.plan_rows[r])].slot.value;
   }
   const int32_t *q_begin = put(committed_.q_begin), *kv_len = put(committed_.kv_len);
   for (size_t g = 0; g < rows_.size(); ++g) {

@@ -5,9 +5,9 @@
 //
 //   one copy to the device → Advance → Next(0) → draw → Next(1) → draw → … → one copy back
 //
-// The ranks of an attention group run it together; the first draws, from logits that all wrote
-// their slice of, and leaves what it drew where all read it. Owner: the rank's thread, but for
-// Finish.
+// The ranks of an attention group run it together for the rows of their dp rank; the first draws,
+// from logits that all wrote their slice of, and leaves what it drew where all read it. Owner: the
+// rank's thread, but for Finish.
 
 #include <array>
 #include <cstdint>
@@ -45,10 +45,12 @@ class QueuedDraftStage {
     const float* features = nullptr;      // as the target left them, or null
     float* logits = nullptr;              // of the group's first rank; written over
   };
-  // Queues the pass behind a step that was drawn and read. `side`: as the step's flight. The
-  // context's pools are the drafter's.
-  void Run(const StepPlan& plan, std::span<const RowResult> results, SamplerStage& sampler,
-           const Inputs& inputs, const models::ForwardContext& context, size_t side);
+  // Queues the pass behind a step that was drawn and read. `own` is the dp rank's part of the plan,
+  // row r of it row plan_rows[r] of the whole, whose `results` these are. `side`: as the step's
+  // flight. The context's pools are the drafter's.
+  void Run(const StepPlan& own, std::span<const int32_t> plan_rows,
+           std::span<const RowResult> results, SamplerStage& sampler, const Inputs& inputs,
+           const models::ForwardContext& context, size_t side);
   // Once the step is done: its guesses, into the rows that wanted them. The engine's thread, of the
   // group's first rank alone.
   void Finish(size_t side, StepResult& result) const;
@@ -57,14 +59,15 @@ class QueuedDraftStage {
   struct Flight {
     Buffer tokens;                   // pinned: [guesses, N] SampledToken
     Buffer confidences;              // pinned: [guesses, N]
-    std::vector<int32_t> plan_rows;  // [N]
+    std::vector<int32_t> plan_rows;  // [N] of the whole plan
   };
 
   QueuedDraftStage(Device& device, models::DraftModel& drafter, const StepLimits& limits);
   Status Allocate();
-  void Collect(const StepPlan& plan, std::span<const RowResult> results);
+  void Collect(const StepPlan& own, std::span<const int32_t> plan_rows,
+               std::span<const RowResult> results);
   // Stages what was collected; its page tables are the slots'.
-  models::DraftBatch StageBatch(const StepPlan& plan, const Inputs& inputs);
+  models::DraftBatch StageBatch(const StepPlan& own, const Inputs& inputs);
   void Propose(const int32_t* anchors, ops::SampleRowsArgs draws, const Inputs& inputs,
                const models::ForwardContext& context, Flight& flight);
 

@@ -9,7 +9,6 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "ops/step_inputs/step_inputs.h"
-#include "tensor/discard_graph.h"
 
 namespace hayate::exec {
 namespace {
@@ -149,7 +148,6 @@ Result<std::unique_ptr<QueuedWorker>> QueuedWorker::Create(Device& device, model
                  "a vocabulary of {} tokens; the sampler of {} takes at most {}",
                  model.facts().vocab_size, device.name(), ops::kMaxSamplerVocab);
   }
-  CHECK(drafter == nullptr || options.place.layout.dp_size() == 1);
   auto worker =
       std::unique_ptr<QueuedWorker>(new QueuedWorker(device, model, group, options, drafter));
   RETURN_IF_ERROR(worker->Allocate(pool_pages));
@@ -159,7 +157,7 @@ Result<std::unique_ptr<QueuedWorker>> QueuedWorker::Create(Device& device, model
 QueuedWorker::QueuedWorker(Device& device, models::Model& model, comm::Group& group,
                            const Options& options, models::DraftModel* drafter)
     : device_(device),
-      model_(&model),
+      model_(model),
       group_(group),
       options_(options),
       dp_rank_(options.place.layout.dp_rank(options.place.rank)),
@@ -187,20 +185,20 @@ Status QueuedWorker::Allocate(std::span<const int32_t> pool_pages) {
     logits_per_rank_.resize(tokens_per_rank_.size());
   }
   const StepLimits& limits = options_.limits;
-  const auto vocab = static_cast<size_t>(model_->facts().vocab_size);
+  const auto vocab = static_cast<size_t>(model_.facts().vocab_size);
   const auto take = [&](size_t bytes) { return Buffer::Allocate(device_, bytes); };
-  const int64_t workspace_bytes = WorkspaceBytes(*model_, drafter_, limits);
+  const int64_t workspace_bytes = WorkspaceBytes(model_, drafter_, limits);
   ASSIGN_OR_RETURN(Buffer workspace, take(static_cast<size_t>(workspace_bytes)));
   workspace_ = Workspace(std::move(workspace));
-  ASSIGN_OR_RETURN(stage_, StepStage::Create(device_, StageBytes(*model_, limits)));
+  ASSIGN_OR_RETURN(stage_, StepStage::Create(device_, StageBytes(model_, limits)));
   const auto rows = static_cast<size_t>(limits.max_rows);
   ASSIGN_OR_RETURN(last_tokens_, take(rows * sizeof(int32_t)));
   ASSIGN_OR_RETURN(counts_, take(rows * vocab * sizeof(int32_t)));
   ASSIGN_OR_RETURN(logits_, take(static_cast<size_t>(limits.max_logits) * vocab * sizeof(float)));
   ASSIGN_OR_RETURN(results_, take(ResultBytes(limits.max_logits)));
-  ASSIGN_OR_RETURN(hidden_, take(HiddenFloats(*model_, limits) * sizeof(float)));
+  ASSIGN_OR_RETURN(hidden_, take(HiddenFloats(model_, limits) * sizeof(float)));
   const size_t mask_bytes =
-      static_cast<size_t>(limits.max_logits) * MaskBytes(model_->facts().vocab_size);
+      static_cast<size_t>(limits.max_logits) * MaskBytes(model_.facts().vocab_size);
   ASSIGN_OR_RETURN(masks_, take(mask_bytes));
   for (Buffer& host : host_masks_) {
     ASSIGN_OR_RETURN(host, Buffer::Allocate(device_, mask_bytes, MemoryKind::kPinned));
@@ -208,7 +206,7 @@ Status QueuedWorker::Allocate(std::span<const int32_t> pool_pages) {
   for (Flight& flight : flights_) {
     ASSIGN_OR_RETURN(flight.results, Buffer::Allocate(device_, ResultBytes(limits.max_logits),
                                                       MemoryKind::kPinned));
-    const size_t hidden_bytes = HiddenFloats(*model_, limits) * sizeof(float);
+    const size_t hidden_bytes = HiddenFloats(model_, limits) * sizeof(float);
     ASSIGN_OR_RETURN(flight.hidden, Buffer::Allocate(device_, hidden_bytes, MemoryKind::kPinned));
     flight.done = device_.NewEvent();
     if (drafter_ != nullptr) flight.drawn = device_.NewEvent();
@@ -238,14 +236,14 @@ Status QueuedWorker::Allocate(std::span<const int32_t> pool_pages) {
   }
   if (drafter_ != nullptr) {
     ASSIGN_OR_RETURN(drafts_, QueuedDraftStage::Create(device_, *drafter_, limits));
-    ASSIGN_OR_RETURN(features_, take(FeatureBytes(*model_, drafter_, limits)));
+    ASSIGN_OR_RETURN(features_, take(FeatureBytes(model_, drafter_, limits)));
   }
   device_.FinishLoading();
   return device_.status();
 }
 
 int64_t QueuedWorker::PageBytes(int group) const {
-  return group < num_model_groups() ? model_->page_bytes(group)
+  return group < num_model_groups() ? model_.page_bytes(group)
                                     : drafter_->page_bytes(group - num_model_groups());
 }
 
@@ -318,7 +316,7 @@ void QueuedWorker::Run(const StepPlan& plan, StepResult& result) {
   if (flight.has_hidden) {
     device_.Copy(stream_, flight.hidden.data(), hidden_.data(),
                  static_cast<size_t>(shape.num_logits) *
-                     static_cast<size_t>(model_->facts().hidden_size) * sizeof(float));
+                     static_cast<size_t>(model_.facts().hidden_size) * sizeof(float));
   }
   if (own.num_masks > 0) SendMasks(own, side, draws);
   // The ranks' slices of the logits are there; and none is written again, nor a last token read,
@@ -327,7 +325,7 @@ void QueuedWorker::Run(const StepPlan& plan, StepResult& result) {
   if (draws.num_rows > 0 && group_.rank() == 0) ops::SampleRows(stream_, draws);
   group_.Barrier(stream_);
   if (group_.rank() == 0 || drafts_ != nullptr) CopyResults(flight, draws.num_rows);
-  if (drafts_ != nullptr) RunDrafter(plan, side, result);
+  if (drafts_ != nullptr) RunDrafter(own, side, result);
   device_.Record(flight.done, stream_);
 }
 
@@ -340,19 +338,21 @@ void QueuedWorker::CopyResults(const Flight& flight, int32_t num_rows) {
                TopBytes(options_.limits.max_logits));
 }
 
-void QueuedWorker::RunDrafter(const StepPlan& plan, size_t side, StepResult& result) {
+void QueuedWorker::RunDrafter(const StepPlan& own, size_t side, StepResult& result) {
   const Flight& flight = flights_[side];
   device_.Record(flight.drawn, stream_);
   device_.Synchronize(flight.drawn);
   if (!device_.status().ok()) return;
   StepResult& drawn = group_.rank() == 0 ? result : drawn_;
   if (&drawn == &drawn_) {
-    drawn_.rows.resize(plan.rows.size());
-    for (size_t r = 0; r < plan.rows.size(); ++r) drawn_.rows[r].Reset(plan.rows[r].slot);
+    drawn_.rows.resize(result.rows.size());
+    for (size_t r = 0; r < plan_rows_.size(); ++r) {
+      drawn_.rows[static_cast<size_t>(plan_rows_[r])].Reset(own.rows[r].slot);
+    }
   }
   ReadDraws(flight, drawn);
   const auto first = static_cast<size_t>(num_model_groups());
-  drafts_->Run(plan, drawn.rows, sampler_,
+  drafts_->Run(own, plan_rows_, drawn.rows, sampler_,
                {.page_tables = std::span(device_tables_).subspan(first),
                 .features = features_.size() == 0 ? nullptr : As<float>(features_),
                 .logits = shared_logits_},
@@ -393,7 +393,7 @@ void QueuedWorker::ReadDraws(const Flight& flight, StepResult& result) const {
       reinterpret_cast<const float*>(top + max_logits * ops::kMaxTopLogprobs * sizeof(int32_t)),
       result);
   if (flight.has_hidden) {
-    AddHidden(flight.sampled, As<float>(flight.hidden), model_->facts().hidden_size, result);
+    AddHidden(flight.sampled, As<float>(flight.hidden), model_.facts().hidden_size, result);
   }
 }
 
@@ -495,7 +495,7 @@ models::ForwardBatch QueuedWorker::MakeBatch(const Shape& shape, const BatchArra
 }
 
 void QueuedWorker::SendMasks(const StepPlan& plan, size_t side, ops::SampleRowsArgs& draws) {
-  const size_t bytes = MaskBytes(model_->facts().vocab_size);
+  const size_t bytes = MaskBytes(model_.facts().vocab_size);
   std::byte* host = host_masks_[side].data();
   for (const StepRow& row : plan.rows) {
     if (row.mask < 0) continue;
@@ -527,12 +527,12 @@ void QueuedWorker::Forward(const Shape& shape, const models::ForwardBatch& batch
 
 void QueuedWorker::RunModel(const models::ForwardBatch& batch) {
   const std::span<std::byte* const> pools(pool_bases_);
-  model_->Forward(batch, {.stream = stream_,
-                          .workspace = &workspace_,
-                          .group = &group_,
-                          .exchange = options_.place.exchange,
-                          .placements = options_.place.placements,
-                          .pools = pools.first(static_cast<size_t>(num_model_groups()))});
+  model_.Forward(batch, {.stream = stream_,
+                         .workspace = &workspace_,
+                         .group = &group_,
+                         .exchange = options_.place.exchange,
+                         .placements = options_.place.placements,
+                         .pools = pools.first(static_cast<size_t>(num_model_groups()))});
 }
 
 // The largest first: they serve the most load.
@@ -541,13 +541,6 @@ bool QueuedWorker::UseIdleTime() {
   const size_t size = graph_rows_.size() - 1 - next_capture_++;
   graphs_[size] = Capture(graph_rows_[size]);
   return next_capture_ < graph_rows_.size();
-}
-
-void QueuedWorker::UseModel(models::Model& model) {
-  CHECK(drafter_ == nullptr) << "the drafter reads the model's features";
-  model_ = &model;
-  for (Graph& graph : graphs_) DiscardGraph(device_, std::exchange(graph, Graph{}));
-  next_capture_ = 0;
 }
 
 Graph QueuedWorker::Capture(int32_t num_rows) {

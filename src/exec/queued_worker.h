@@ -41,9 +41,8 @@ class QueuedWorker final : public Worker {
     ReplicaPlace place;  // of one replica whose ranks all see every row, without one
   };
   // Allocates pools (`pool_pages` per group, the drafter's last), workspace, tables and results,
-  // and runs the model once over a padding row. The model, the drafter (null: none; with one dp
-  // rank alone), device, the attention group and what the place points to outlive the worker. On
-  // the rank's thread.
+  // and runs the model once over a padding row. The model, the drafter (null: none), device, the
+  // attention group and what the place points to outlive the worker. On the rank's thread.
   static Result<std::unique_ptr<QueuedWorker>> Create(Device& device, models::Model& model,
                                                       comm::Group& group, const Options& options,
                                                       std::span<const int32_t> pool_pages,
@@ -58,8 +57,6 @@ class QueuedWorker final : public Worker {
   void Finish(StepResult& result) override;
   bool Done() override;
   bool UseIdleTime() override;
-  // Captured steps hold what they were captured with: they are captured anew, in idle time.
-  void UseModel(models::Model& model) override;
 
  private:
   // What a forward pass is padded to. A graph belongs to one shape, which all ranks replay at once.
@@ -93,10 +90,11 @@ class QueuedWorker final : public Worker {
   QueuedWorker(Device& device, models::Model& model, comm::Group& group, const Options& options,
                models::DraftModel* drafter);
   Status Allocate(std::span<const int32_t> pool_pages);
-  int num_model_groups() const { return static_cast<int>(model_->cache_layout().groups.size()); }
+  int num_model_groups() const { return static_cast<int>(model_.cache_layout().groups.size()); }
   int64_t PageBytes(int group) const;
 
-  // The part of the plan that is of this dp rank; the plan itself where there is one.
+  // The part of the plan that is of this dp rank; the plan itself where there is one. Sets
+  // plan_rows_.
   const StepPlan& OwnPart(const StepPlan& plan);
   Shape ShapeOf(const StepPlan& plan, const StepPlan& own) const;
   // The decode rows of the dp rank that has the most; 0: not every row of the plan is one.
@@ -124,18 +122,19 @@ class QueuedWorker final : public Worker {
   void SetResults(ops::SampleRowsArgs& args) const;
   // Queues the copy back of what the group's first rank drew.
   void CopyResults(const Flight& flight, int32_t num_rows);
-  // Waits for what was drawn, reads it, and queues the drafter's pass.
-  void RunDrafter(const StepPlan& plan, size_t side, StepResult& result);
+  // Waits for what was drawn, reads it, and queues the drafter's pass over the dp rank's rows.
+  void RunDrafter(const StepPlan& own, size_t side, StepResult& result);
   // What has come back of the step's draws.
   void ReadDraws(const Flight& flight, StepResult& result) const;
 
   Device& device_;
-  models::Model* model_;
+  models::Model& model_;
   comm::Group& group_;
   const Options options_;
   const int dp_rank_;
-  StepPlan own_plan_;               // of the current step; kept for its memory
-  std::vector<int32_t> plan_rows_;  // [rows of own_plan_] in the plan
+  // Of the current step; kept for their memory.
+  StepPlan own_plan_;
+  std::vector<int32_t> plan_rows_;  // [own rows] in the plan
   // Of the current step. Per dp rank, then per rank; empty where no rows travel.
   std::vector<int32_t> num_tokens_, num_logits_, tokens_per_rank_, logits_per_rank_;
   models::DraftModel* drafter_;

@@ -362,24 +362,29 @@ TEST_P(QueuedWorkerTest, BringsTheResultsOfTheWorkerThatComputesAtOnce) {
   EXPECT_EQ(num_guesses > 0, drafts);
 }
 
-class QueuedDpRanks : public ::testing::TestWithParam<int> {};
+class QueuedDpRanks : public QueuedWorkerTest {};
 
 // The same plans over dp ranks, each of which has the rows of its own slots and knows how many the
-// others bring.
+// others bring; with a drafter on each or without.
 TEST_P(QueuedDpRanks, TogetherBringTheResultsOfOne) {
   const auto device = MakeCpuDevice(0);
   auto alone = comm::MakeLocalGroup(1).value();
   auto all = comm::MakeLocalGroup(2).value();
   const auto exchanges = comm::TokenExchange::MakeLocal(all);
   const auto layout = comm::RankLayout::Create({.num_ranks = 2, .dp_size = 2}).value();
-  const std::vector<int32_t> pool_pages(static_cast<size_t>(kLimits.num_groups), kPoolPages);
+  const auto [graph_rows, drafts] = GetParam();
+  StepLimits limits = kLimits;
+  limits.num_groups += drafts ? 1 : 0;
+  const std::vector<int32_t> pool_pages(static_cast<size_t>(limits.num_groups), kPoolPages);
+  int64_t num_guesses = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
     RememberingModel models[3];
+    RememberingDrafter drafters[3];
     const auto make = [&](int index, const ReplicaPlace& place) {
       auto worker =
           QueuedWorker::Create(*device, models[index], *alone[0],
-                               {.limits = kLimits, .max_graph_rows = GetParam(), .place = place},
-                               pool_pages)
+                               {.limits = limits, .max_graph_rows = graph_rows, .place = place},
+                               pool_pages, drafts ? &drafters[index] : nullptr)
               .value();
       worker->ShareWith(*worker);
       EXPECT_TRUE(worker->WarmUp().ok());
@@ -392,7 +397,7 @@ TEST_P(QueuedDpRanks, TogetherBringTheResultsOfOne) {
     };
     const auto one = make(2, {});
     const std::unique_ptr<QueuedWorker> ranks[] = {make(0, place_of(0)), make(1, place_of(1))};
-    RandomPlans plans(seed, false);
+    RandomPlans plans(seed, drafts);
     for (int step = 0; step < 60; ++step) {
       StepPlan plan = plans.Next();
       StepResult expected = ResultFor(plan), result = ResultFor(plan);
@@ -407,13 +412,16 @@ TEST_P(QueuedDpRanks, TogetherBringTheResultsOfOne) {
       for (const auto& rank : ranks) rank->Run(plan, result);
       for (const auto& rank : ranks) rank->Finish(result);
       ExpectEqual(expected, result);
+      for (const RowResult& row : result.rows) num_guesses += std::ssize(row.drafts);
       EXPECT_EQ(models[0].exchanged_rows, models[1].exchanged_rows);
     }
     ASSERT_FALSE(HasFailure()) << "seed " << seed;
   }
+  EXPECT_EQ(num_guesses > 0, drafts);
 }
 
-INSTANTIATE_TEST_SUITE_P(GraphRows, QueuedDpRanks, ::testing::Values(0, 3, 5));
+INSTANTIATE_TEST_SUITE_P(GraphRowsAndDrafts, QueuedDpRanks,
+                         ::testing::Combine(::testing::Values(0, 3, 5), ::testing::Bool()));
 INSTANTIATE_TEST_SUITE_P(GraphRowsAndDrafts, QueuedWorkerTest,
                          ::testing::Combine(::testing::Values(0, 3, 5), ::testing::Bool()));
 

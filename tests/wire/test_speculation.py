@@ -92,6 +92,24 @@ def test_repeated_text_is_drafted_and_counted(start_server):
         assert name in metrics
 
 
+def test_stop_strings_end_answers_also_inside_a_draft(http, start_server):
+    server = start_server(
+        "--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "8", "--speculative-adaptive", "off"
+    )  # fmt: skip
+    sampling = {"max_new_tokens": 96, "ignore_eos": True}
+    whole = generate(http, RECORDS, sampling_params=sampling)["text"]
+    accepted = 0
+    with httpx.Client(base_url=server.url, timeout=patient(120)) as client:
+        for at in range(0, 90, 9):
+            stop = whole[at : at + 8]
+            request = {"text": RECORDS, "sampling_params": {**sampling, "stop": stop}, "return_logprob": True}
+            got = answer(client, request)
+            assert got == answer(http, request)
+            assert got["text"] == whole[: whole.index(stop)]
+            accepted += generate(client, **request)["meta_info"]["spec_accept_token_num"]
+    assert accepted > 30
+
+
 def test_a_fixed_number_of_drafts_takes_no_measure_of_steps(start_server):
     server = start_server("--speculative-algorithm", "NGRAM", "--speculative-adaptive=off")
     assert "drafts a row, whatever they cost" in server.log_text()

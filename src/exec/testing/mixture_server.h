@@ -13,24 +13,13 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "exec/local_executor.h"
+#include "exec/testing/layout.h"
 #include "kv/kv_caches.h"
 #include "sched/scheduler.h"
 
 namespace hayate::exec::testing {
 
 inline constexpr int32_t kMaxContext = 160;
-
-struct Layout {
-  int num_ranks = 1;
-  int dp_size = 1;
-  int ep_size = 0;
-  int num_redundant = 0;
-  int64_t rebalance_interval = 0;
-  double max_balance = 1.0;
-  std::vector<std::vector<int64_t>> logical_count = {};  // that experts are placed by
-  DeviceKind device =
-      DeviceKind::kCpu;  // CUDA: where there are fewer GPUs than ranks, all on GPU 0
-};
 
 struct Arrival {
   int step = 0;  // before which plan it arrives
