@@ -39,7 +39,8 @@ ExpertRecord::ExpertRecord(const exec::LocalExecutor& executor, obs::Registry& r
 Status ExpertRecord::CheckCounted() const {
   if (!executor_.ExpertCounts().empty()) return OkStatus();
   return Status(ErrorCode::kUnsupported,
-                "no experts are counted: the model has none, or it runs on a GPU");
+                "no experts are counted: the model has none, or it runs on GPUs without --ep-size "
+                "or --enable-dp-attention");
 }
 
 Status ExpertRecord::Start() {

@@ -1,7 +1,6 @@
 #include "exec/expert_rebalancer.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <utility>
 
@@ -20,6 +19,12 @@ comm::ExpertPlacement Target(const comm::ExpertPlacement& now, std::span<const i
       comm::ExpertPlacement::Balanced(counts, num_redundant, now.num_ranks()).value();
   if (balanced.Balance(counts) <= now.Balance(counts)) return now;
   return balanced.Following(now);
+}
+
+size_t BytesOf(const std::vector<std::span<std::byte>>& parts) {
+  size_t bytes = 0;
+  for (const auto part : parts) bytes += part.size();
+  return bytes;
 }
 
 }  // namespace
@@ -43,6 +48,7 @@ Result<std::unique_ptr<ExpertRebalancer>> ExpertRebalancer::Create(
   auto rebalancer = std::unique_ptr<ExpertRebalancer>(
       new ExpertRebalancer(options, std::move(ranks), experts, std::move(counts)));
   RETURN_IF_ERROR(rebalancer->CheckLayouts());
+  RETURN_IF_ERROR(rebalancer->TakeMemory());
   return rebalancer;
 }
 
@@ -73,23 +79,43 @@ Status ExpertRebalancer::CheckLayouts() const {
   return OkStatus();
 }
 
-void ExpertRebalancer::BeforeStep(int rank, uint64_t step) {
-  if (step == 0 || step % static_cast<uint64_t>(options_.interval) != 0) return;
-  comm::Group& group = *ranks_[static_cast<size_t>(rank)].group;
+// Of the layer where that is the most: every expert of a rank may be another one.
+Status ExpertRebalancer::TakeMemory() {
+  for (const Rank& rank : ranks_) {
+    size_t most = 0;
+    for (int layer = 0; layer < std::ssize(experts_.layers); ++layer) {
+      const ops::ExpertWeights* experts = rank.model->experts(layer);
+      if (experts == nullptr) continue;
+      most = std::max(most, experts->gate_up.size() * BytesOf(ops::ExpertMemory(*experts, 0)));
+    }
+    ASSIGN_OR_RETURN(Buffer memory, Buffer::Allocate(*rank.device, most));
+    arrivals_.push_back(std::move(memory));
+  }
+  return OkStatus();
+}
+
+bool ExpertRebalancer::Meet(const Rank& rank) const {
+  if (!rank.device->status().ok()) rank.group->Poison();
+  rank.group->Barrier({});
+  return !rank.group->poisoned();
+}
+
+void ExpertRebalancer::Rebalance(int rank) {
+  const Rank& own = ranks_[static_cast<size_t>(rank)];
   if (rank == 0) Decide();
-  group.Barrier({});
-  if (group.poisoned() || targets_.empty()) return;
+  if (!Meet(own) || targets_.empty()) return;
   for (int layer = 0; layer < std::ssize(experts_.layers); ++layer) {
     const std::vector<Arrival> arrivals = CopyArrivals(rank, layer);
-    group.Barrier({});  // nobody reads what is written now
-    if (group.poisoned()) return;
-    PutArrivals(rank, layer, arrivals);
+    own.device->FinishLoading();
+    if (!Meet(own)) return;  // nobody reads what is written now
+    PutArrivals(own, layer, arrivals);
   }
+  own.device->FinishLoading();
   if (rank == 0) {
     const std::lock_guard lock(experts_.mutex);
     std::ranges::move(targets_, experts_.layers.begin());
   }
-  group.Barrier({});
+  if (Meet(own)) own.exchange->PlacementsChanged();
 }
 
 void ExpertRebalancer::Decide() {
@@ -121,32 +147,34 @@ std::vector<ExpertRebalancer::Arrival> ExpertRebalancer::CopyArrivals(int rank, 
   std::vector<Arrival> arrivals;
   if (ranks_[0].model->experts(layer) == nullptr) return arrivals;
   const comm::ExpertPlacement& now = experts_.layers[static_cast<size_t>(layer)];
+  Device& device = *ranks_[static_cast<size_t>(rank)].device;
+  std::byte* to = arrivals_[static_cast<size_t>(rank)].data();
   const std::span<const int32_t> held = now.of_rank(rank);
   const std::span<const int32_t> wanted = targets_[static_cast<size_t>(layer)].of_rank(rank);
   for (size_t place = 0; place < wanted.size(); ++place) {
     if (wanted[place] == held[place]) continue;
     const int32_t from = now.replicas(wanted[place])[0];
     const models::Model& source = *ranks_[static_cast<size_t>(now.rank_of(from))].model;
-    Arrival& arrival = arrivals.emplace_back(Arrival{place, {}});
+    arrivals.push_back({place, to});
     for (const auto part :
          ops::ExpertMemory(*source.experts(layer), static_cast<size_t>(now.place_of(from)))) {
-      arrival.bytes.insert(arrival.bytes.end(), part.begin(), part.end());
+      device.Copy(device.load_stream(), to, part.data(), part.size());
+      to += part.size();
     }
   }
+  CHECK_LE(to, arrivals_[static_cast<size_t>(rank)].data() +
+                   arrivals_[static_cast<size_t>(rank)].size());
   return arrivals;
 }
 
-void ExpertRebalancer::PutArrivals(int rank, int layer,
+void ExpertRebalancer::PutArrivals(const Rank& rank, int layer,
                                    const std::vector<Arrival>& arrivals) const {
-  if (arrivals.empty()) return;
-  const ops::ExpertWeights& experts = *ranks_[static_cast<size_t>(rank)].model->experts(layer);
   for (const Arrival& arrival : arrivals) {
-    const std::byte* from = arrival.bytes.data();
-    for (const auto part : ops::ExpertMemory(experts, arrival.place)) {
-      std::memcpy(part.data(), from, part.size());
+    const std::byte* from = arrival.bytes;
+    for (const auto part : ops::ExpertMemory(*rank.model->experts(layer), arrival.place)) {
+      rank.device->Copy(rank.device->load_stream(), part.data(), from, part.size());
       from += part.size();
     }
-    CHECK_EQ(from - arrival.bytes.data(), std::ssize(arrival.bytes));
   }
 }
 

@@ -51,15 +51,6 @@ uint64_t AwaitAbove(const std::atomic<uint64_t>& counter, uint64_t seen) {
   return value;
 }
 
-// Blocks until `counter` is at least `count`; the engine's thread sleeps.
-void AwaitCount(const std::atomic<uint64_t>& counter, uint64_t count) {
-  uint64_t value = counter.load(std::memory_order_acquire);
-  while (value < count) {
-    counter.wait(value, std::memory_order_acquire);
-    value = counter.load(std::memory_order_acquire);
-  }
-}
-
 }  // namespace
 
 // Ranks start in phases; they meet after each, and the last to arrive does what joins them.
@@ -88,6 +79,7 @@ Result<std::unique_ptr<LocalExecutor>> LocalExecutor::Create(const weights::Chec
 }
 
 Status LocalExecutor::Start(const weights::Checkpoint& checkpoint) {
+  served_ = &checkpoint;
   if (options_.num_ranks < 1 || options_.num_ranks > comm::kMaxLocalRanks) {
     return Error(ErrorCode::kInvalidArgument, "{} ranks, must be 1 to {}", options_.num_ranks,
                  comm::kMaxLocalRanks);
@@ -106,9 +98,6 @@ Status LocalExecutor::Start(const weights::Checkpoint& checkpoint) {
   for (int i = 0; i < options_.num_ranks; ++i) {
     ranks_.push_back(std::make_unique<Rank>());
     ranks_.back()->index = i;
-    if (options_.device == DeviceKind::kCuda) continue;
-    ranks_.back()->expert_counts.resize(
-        static_cast<size_t>(expert_shape_.num_layers * expert_shape_.num_experts));
   }
   for (auto& rank : ranks_) {
     threads_.emplace_back("rank-" + std::to_string(rank->index),
@@ -133,11 +122,6 @@ Status LocalExecutor::CheckDevice() const {
                  "--gpu-id-step 0 with --tp-size {}: at most {} ranks share a GPU",
                  options_.num_ranks, kMaxRanksOfGpu);
   }
-  if (options_.rebalance.interval > 0) {
-    return Status(ErrorCode::kUnsupported,
-                  "--enable-eplb moves experts between CPU ranks alone: captured steps hold their "
-                  "addresses; place them at the start with --init-expert-location");
-  }
   return OkStatus();
 }
 
@@ -150,10 +134,11 @@ void LocalExecutor::JoinPhase() {
     switch (startup_->phase) {
       case Phase::kOpen:
         status = MakeGroups();
+        if (status.ok()) status = MakeExpertCounts();
         break;
       case Phase::kLoad:
-        status = SizePools();
-        if (status.ok()) status = MakeRebalancer();
+        status = MakeRebalancer();  // takes memory
+        if (status.ok()) status = SizePools();
         break;
       case Phase::kAllocate:
         for (const auto& rank : ranks_) {
@@ -266,7 +251,8 @@ int64_t LocalExecutor::PoolBudgetPerRank() const {
   int64_t budget = std::numeric_limits<int64_t>::max();
   for (const auto& rank : ranks_) {
     const int64_t fixed = QueuedWorker::FixedBytes(*rank->model, rank->drafter.get(),
-                                                   LimitsFor(rank->model->facts().max_context));
+                                                   LimitsFor(rank->model->facts().max_context)) +
+                          static_cast<int64_t>(rank->counts_memory.size());
     const auto free = static_cast<int64_t>(rank->device->free_bytes());
     LOG_INFO(
         "{}: weights {:.2f} GiB, workspace and tables {:.2f} GiB, left for the KV pool {:.2f} "
@@ -309,40 +295,6 @@ Status LocalExecutor::OpenDevice(Rank& rank) {
   return OkStatus();
 }
 
-models::LoadOptions LocalExecutor::LoadOptionsOf(const Rank& rank) const {
-  models::LoadOptions load{.rank = layout_of_ranks_.attention_rank(rank.index),
-                           .num_ranks = layout_of_ranks_.attention_size(),
-                           .experts = placed_experts_.layers,
-                           .expert_rank = rank.index,
-                           .device = rank.device.get(),
-                           .precision = options_.precision,
-                           .kv_dtype = options_.kv_dtype,
-                           .sum_order = options_.sum_order,
-                           .page_tokens = options_.page_tokens,
-                           .max_context = options_.max_context,
-                           .max_drafts = options_.max_drafts,
-                           .window_reuse = options_.window_reuse,
-                           .draft = options_.draft,
-                           .draft_checkpoint = options_.draft_checkpoint};
-  return load;
-}
-
-Status LocalExecutor::LoadRank(Rank& rank, const weights::Checkpoint& checkpoint) const {
-  models::LoadOptions load = LoadOptionsOf(rank);
-  if (rank.index == 0) load.progress = options_.progress;
-  ASSIGN_OR_RETURN(rank.model, models::LoadModel(checkpoint, load));
-  if (options_.draft != models::DraftKind::kNone) {
-    load.progress = nullptr;
-    load.max_context = rank.model->facts().max_context;
-    const bool own = options_.draft_checkpoint != nullptr;
-    ASSIGN_OR_RETURN(
-        rank.drafter,
-        models::LoadDraftModel(own ? *options_.draft_checkpoint : checkpoint, load, *rank.model));
-  }
-  rank.device->FinishLoading();
-  return rank.device->status();
-}
-
 float* LocalExecutor::LogitsOf(const Rank& rank) {
   const int64_t each = int64_t{options_.max_step_logits} * facts().vocab_size;
   return logits_.data() + layout_of_ranks_.dp_rank(rank.index) * each;
@@ -382,13 +334,18 @@ void LocalExecutor::RankMain(Rank& rank, const weights::Checkpoint& checkpoint) 
     return OkStatus();
   });
   phase([&] { return rank.worker->WarmUp(); });
-  phase([&]() -> Status {
-    // What a capture allocates waits for a shared GPU, which waits for this rank's next step.
-    while (ranks_share_a_gpu() && rank.worker->UseIdleTime()) {
-    }
+  phase([&] {
+    if (ranks_share_a_gpu()) CaptureAll(rank);
     return rank.device->status();
   });
   if (startup_->status.ok()) ServeSteps(rank);
+}
+
+// What a capture allocates waits for a shared GPU, which waits for this rank's next step: none is
+// left to idle time there.
+void LocalExecutor::CaptureAll(Rank& rank) {
+  while (rank.worker->UseIdleTime()) {
+  }
 }
 
 void LocalExecutor::ServeSteps(Rank& rank) {
@@ -409,7 +366,10 @@ void LocalExecutor::ServeSteps(Rank& rank) {
     if (step + 1 == options_.fail_rank_at_step && &rank == ranks_.back().get()) {
       FailOnPurpose(rank);
     }
-    if (rebalancer_ != nullptr) rebalancer_->BeforeStep(rank.index, step);
+    if (rebalancer_ != nullptr && rebalancer_->IsDue(step)) {
+      rank.worker->AwaitSteps();
+      rebalancer_->Rebalance(rank.index);
+    }
     rank.worker->Run(plans_[entry], result);
     if (!rank.device->status().ok()) rank.Leave();
     if (rank.index == 0) {
@@ -431,45 +391,6 @@ void LocalExecutor::FailOnPurpose(Rank& rank) {
 void LocalExecutor::Complete(Rank& rank, uint64_t step) {
   rank.completed.store(step + 1, std::memory_order_release);
   rank.completed.notify_all();
-}
-
-Status LocalExecutor::ReplaceWeights(const weights::Checkpoint& checkpoint) {
-  if (options_.device != DeviceKind::kCpu) {
-    return Status(ErrorCode::kUnsupported,
-                  "weights on a GPU do not change while a server runs: captured steps hold their "
-                  "addresses; start a server with the new checkpoint behind the gateway and let "
-                  "this one drain");
-  }
-  if (layout_of_ranks_.exchanges()) {
-    return Status(ErrorCode::kUnsupported,
-                  "weights do not change where rows travel to experts that may move");
-  }
-  if (options_.draft != models::DraftKind::kNone) {
-    return Status(ErrorCode::kUnsupported,
-                  "weights do not change under a draft model, which guesses as the old ones do");
-  }
-  const uint64_t step = submitted_.load(std::memory_order_relaxed);
-  CHECK_EQ(step, num_taken_) << "a step is in flight";
-  replacement_ = std::make_shared<WeightReplacement>(checkpoint, options_.num_ranks);
-  submitted_.store(step + 1, std::memory_order_release);
-  submitted_.notify_all();
-  AwaitAbove(ranks_[0]->completed, step);
-  ++num_taken_;
-  Status outcome = replacement_->outcome();
-  replacement_.reset();
-  return outcome;
-}
-
-void LocalExecutor::ReplaceOnRank(Rank& rank) {
-  models::LoadOptions load = LoadOptionsOf(rank);
-  load.max_context = rank.model->facts().max_context;
-  // The engine's thread lets go of it as soon as rank 0 has left.
-  const std::shared_ptr<WeightReplacement> replacement = replacement_;
-  if (auto model = replacement->Load(rank.index, load, *rank.model)) {
-    static_cast<RankWorker&>(*rank.worker).UseModel(*model);  // a CPU's worker is one
-    rank.model = std::move(model);
-  }
-  replacement->Leave();
 }
 
 Status LocalExecutor::FailureOf(const Rank& rank) {

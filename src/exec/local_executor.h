@@ -108,7 +108,7 @@ class LocalExecutor final : public StepExecutor {
   int num_ranks() const { return static_cast<int>(ranks_.size()); }
   const comm::RankLayout& rank_layout() const { return layout_of_ranks_; }
   // How often each expert of each layer was chosen since the start, [layers × num_experts()]; empty
-  // on CUDA and where the model has no experts. Any thread.
+  // where the model has no experts, and on CUDA where no rows travel to them. Any thread.
   std::vector<int64_t> ExpertCounts() const;
   int32_t num_experts() const { return expert_shape_.num_experts; }
   // How evenly rows that chose experts so often (counts as ExpertCounts gives them) load the ranks:
@@ -125,6 +125,7 @@ class LocalExecutor final : public StepExecutor {
   // What joins the ranks after a phase of the start; on the thread of the last rank to get there.
   void JoinPhase();
   Status PlaceExperts(const weights::Checkpoint& checkpoint);
+  Status MakeExpertCounts();
   Status MakeRebalancer();
   Status CheckDevice() const;
   Status MakeGroups();

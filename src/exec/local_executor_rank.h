@@ -3,10 +3,11 @@
 
 #include <atomic>
 #include <memory>
-#include <vector>
+#include <span>
 
 #include "exec/local_executor.h"
 #include "exec/worker.h"
+#include "tensor/buffer.h"
 
 namespace hayate::exec {
 
@@ -26,7 +27,11 @@ struct LocalExecutor::Rank {
   std::unique_ptr<comm::Group> group;            // all ranks
   std::unique_ptr<comm::Group> attention_group;  // null: all ranks are one
   std::unique_ptr<comm::TokenExchange> exchange;
-  std::vector<int64_t> expert_counts;  // [layers, E], of the rows that this rank routed
+  // Where the threads of ranks meet whose experts move; null on CPUs, whose `group` is that.
+  std::unique_ptr<comm::Group> thread_group;
+  Buffer counts_memory;              // pinned, of expert_counts
+  std::span<int64_t> expert_counts;  // [layers, E], of the rows that this rank routed
+  comm::Group& threads() const { return thread_group ? *thread_group : *group; }
   comm::Group& attention() const { return attention_group ? *attention_group : *group; }
   std::unique_ptr<models::Model> model;
   std::unique_ptr<models::DraftModel> drafter;  // null: none
@@ -40,6 +45,7 @@ struct LocalExecutor::Rank {
   void Leave() const {
     group->Poison();
     if (attention_group != nullptr) attention_group->Poison();
+    if (thread_group != nullptr) thread_group->Poison();
   }
 };
 

@@ -59,7 +59,10 @@ QueuedWorker::Shape QueuedWorker::ShapeOf(const StepPlan& plan, const StepPlan& 
   const int32_t most = MostDecodeRows(plan);
   if (most == 0 || graph_rows_.empty() || most > graph_rows_.back()) return shape;
   const int32_t padded = *std::ranges::lower_bound(graph_rows_, most);
-  return {padded, padded, padded, true};
+  const bool long_row = padded == 1 && std::ranges::any_of(plan.rows, [](const StepRow& row) {
+                          return row.end > ops::kShortRowKeys;
+                        });
+  return {padded, padded, padded, true, false, long_row};
 }
 
 int32_t QueuedWorker::MostDecodeRows(const StepPlan& plan) const {
@@ -136,7 +139,8 @@ void QueuedWorker::FillArrays(const StepPlan& plan, BatchArrays& arrays,
   CHECK_EQ(static_cast<int32_t>(token), plan.num_tokens);
 }
 
-// Rows, tokens and logits beyond the plan's: token 0 at position 0 of the scratch page.
+// Rows, tokens and logits beyond the plan's: token 0 at position 0 of the scratch page. Padded rows
+// have a token and logits each, so what is not padding is counted alike in both.
 void QueuedWorker::FillPadding(const StepPlan& plan, const Shape& shape,
                                BatchArrays& arrays) const {
   const int32_t added = shape.num_rows - static_cast<int32_t>(plan.rows.size());
@@ -152,6 +156,7 @@ void QueuedWorker::FillPadding(const StepPlan& plan, const Shape& shape,
         token;
   }
   arrays.q_begin.host[static_cast<size_t>(shape.num_rows)] = shape.num_tokens;
+  for (int32_t& count : arrays.num_unpadded.host) count = plan.num_tokens;
 }
 
 }  // namespace hayate::exec

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "ops/step_inputs/step_inputs.h"
+#include "tensor/discard_graph.h"
 
 namespace hayate::exec {
 namespace {
@@ -115,6 +116,10 @@ template <typename T>
 T* As(const Buffer& buffer) {
   return reinterpret_cast<T*>(buffer.data());
 }
+template <typename T>
+std::span<T> Span(const Buffer& buffer) {
+  return {As<T>(buffer), buffer.size() / sizeof(T)};
+}
 
 }  // namespace
 
@@ -157,7 +162,7 @@ Result<std::unique_ptr<QueuedWorker>> QueuedWorker::Create(Device& device, model
 QueuedWorker::QueuedWorker(Device& device, models::Model& model, comm::Group& group,
                            const Options& options, models::DraftModel* drafter)
     : device_(device),
-      model_(model),
+      model_(&model),
       group_(group),
       options_(options),
       dp_rank_(options.place.layout.dp_rank(options.place.rank)),
@@ -174,7 +179,7 @@ QueuedWorker::QueuedWorker(Device& device, models::Model& model, comm::Group& gr
                                               })),
       prompt_lengths_(static_cast<size_t>(options.limits.max_rows)),
       graph_rows_(GraphSizes(std::min(options.max_graph_rows, options.limits.max_rows))),
-      graphs_(graph_rows_.size()) {}
+      graphs_(graph_rows_.empty() ? 0 : graph_rows_.size() + 1) {}
 
 Status QueuedWorker::Allocate(std::span<const int32_t> pool_pages) {
   if (options_.place.exchange != nullptr) {
@@ -185,20 +190,20 @@ Status QueuedWorker::Allocate(std::span<const int32_t> pool_pages) {
     logits_per_rank_.resize(tokens_per_rank_.size());
   }
   const StepLimits& limits = options_.limits;
-  const auto vocab = static_cast<size_t>(model_.facts().vocab_size);
+  const auto vocab = static_cast<size_t>(model_->facts().vocab_size);
   const auto take = [&](size_t bytes) { return Buffer::Allocate(device_, bytes); };
-  const int64_t workspace_bytes = WorkspaceBytes(model_, drafter_, limits);
+  const int64_t workspace_bytes = WorkspaceBytes(*model_, drafter_, limits);
   ASSIGN_OR_RETURN(Buffer workspace, take(static_cast<size_t>(workspace_bytes)));
   workspace_ = Workspace(std::move(workspace));
-  ASSIGN_OR_RETURN(stage_, StepStage::Create(device_, StageBytes(model_, limits)));
+  ASSIGN_OR_RETURN(stage_, StepStage::Create(device_, StageBytes(*model_, limits)));
   const auto rows = static_cast<size_t>(limits.max_rows);
   ASSIGN_OR_RETURN(last_tokens_, take(rows * sizeof(int32_t)));
   ASSIGN_OR_RETURN(counts_, take(rows * vocab * sizeof(int32_t)));
   ASSIGN_OR_RETURN(logits_, take(static_cast<size_t>(limits.max_logits) * vocab * sizeof(float)));
   ASSIGN_OR_RETURN(results_, take(ResultBytes(limits.max_logits)));
-  ASSIGN_OR_RETURN(hidden_, take(HiddenFloats(model_, limits) * sizeof(float)));
+  ASSIGN_OR_RETURN(hidden_, take(HiddenFloats(*model_, limits) * sizeof(float)));
   const size_t mask_bytes =
-      static_cast<size_t>(limits.max_logits) * MaskBytes(model_.facts().vocab_size);
+      static_cast<size_t>(limits.max_logits) * MaskBytes(model_->facts().vocab_size);
   ASSIGN_OR_RETURN(masks_, take(mask_bytes));
   for (Buffer& host : host_masks_) {
     ASSIGN_OR_RETURN(host, Buffer::Allocate(device_, mask_bytes, MemoryKind::kPinned));
@@ -206,7 +211,7 @@ Status QueuedWorker::Allocate(std::span<const int32_t> pool_pages) {
   for (Flight& flight : flights_) {
     ASSIGN_OR_RETURN(flight.results, Buffer::Allocate(device_, ResultBytes(limits.max_logits),
                                                       MemoryKind::kPinned));
-    const size_t hidden_bytes = HiddenFloats(model_, limits) * sizeof(float);
+    const size_t hidden_bytes = HiddenFloats(*model_, limits) * sizeof(float);
     ASSIGN_OR_RETURN(flight.hidden, Buffer::Allocate(device_, hidden_bytes, MemoryKind::kPinned));
     flight.done = device_.NewEvent();
     if (drafter_ != nullptr) flight.drawn = device_.NewEvent();
@@ -221,6 +226,12 @@ Status QueuedWorker::Allocate(std::span<const int32_t> pool_pages) {
   }
   const std::vector<int32_t> zeros(rows, 0);
   device_.Upload(last_tokens_.data(), zeros.data(), last_tokens_.size());
+  awaited_ = device_.NewEvent();
+  if (options_.place.exchange != nullptr) {
+    const std::vector<int64_t> none(options_.place.expert_counts.size(), 0);
+    ASSIGN_OR_RETURN(expert_counts_, take(none.size() * sizeof(int64_t)));
+    device_.Upload(expert_counts_.data(), none.data(), expert_counts_.size());
+  }
   rows_.resize(static_cast<size_t>(num_model_groups()));
   for (size_t g = 0; g < pool_pages.size(); ++g) {
     const int64_t bytes = pool_pages[g] * PageBytes(static_cast<int>(g));
@@ -236,14 +247,14 @@ Status QueuedWorker::Allocate(std::span<const int32_t> pool_pages) {
   }
   if (drafter_ != nullptr) {
     ASSIGN_OR_RETURN(drafts_, QueuedDraftStage::Create(device_, *drafter_, limits));
-    ASSIGN_OR_RETURN(features_, take(FeatureBytes(model_, drafter_, limits)));
+    ASSIGN_OR_RETURN(features_, take(FeatureBytes(*model_, drafter_, limits)));
   }
   device_.FinishLoading();
   return device_.status();
 }
 
 int64_t QueuedWorker::PageBytes(int group) const {
-  return group < num_model_groups() ? model_.page_bytes(group)
+  return group < num_model_groups() ? model_->page_bytes(group)
                                     : drafter_->page_bytes(group - num_model_groups());
 }
 
@@ -316,7 +327,7 @@ void QueuedWorker::Run(const StepPlan& plan, StepResult& result) {
   if (flight.has_hidden) {
     device_.Copy(stream_, flight.hidden.data(), hidden_.data(),
                  static_cast<size_t>(shape.num_logits) *
-                     static_cast<size_t>(model_.facts().hidden_size) * sizeof(float));
+                     static_cast<size_t>(model_->facts().hidden_size) * sizeof(float));
   }
   if (own.num_masks > 0) SendMasks(own, side, draws);
   // The ranks' slices of the logits are there; and none is written again, nor a last token read,
@@ -326,6 +337,8 @@ void QueuedWorker::Run(const StepPlan& plan, StepResult& result) {
   group_.Barrier(stream_);
   if (group_.rank() == 0 || drafts_ != nullptr) CopyResults(flight, draws.num_rows);
   if (drafts_ != nullptr) RunDrafter(own, side, result);
+  device_.Copy(stream_, options_.place.expert_counts.data(), expert_counts_.data(),
+               expert_counts_.size());
   device_.Record(flight.done, stream_);
 }
 
@@ -367,6 +380,11 @@ bool QueuedWorker::Done() {
   return device_.Reached(flights_[num_finished_ % StepStage::kNumSides].done);
 }
 
+void QueuedWorker::AwaitSteps() {
+  device_.Record(awaited_, stream_);
+  device_.Synchronize(awaited_);
+}
+
 void QueuedWorker::Finish(StepResult& result) {
   const size_t side = num_finished_++ % StepStage::kNumSides;
   const Flight& flight = flights_[side];
@@ -393,7 +411,7 @@ void QueuedWorker::ReadDraws(const Flight& flight, StepResult& result) const {
       reinterpret_cast<const float*>(top + max_logits * ops::kMaxTopLogprobs * sizeof(int32_t)),
       result);
   if (flight.has_hidden) {
-    AddHidden(flight.sampled, As<float>(flight.hidden), model_.facts().hidden_size, result);
+    AddHidden(flight.sampled, As<float>(flight.hidden), model_->facts().hidden_size, result);
   }
 }
 
@@ -427,6 +445,7 @@ QueuedWorker::BatchArrays QueuedWorker::TakeArrays(const Shape& shape) {
     arrays.window_begin = stage_.Take<int32_t>(rows);
     arrays.settled = stage_.Take<int32_t>(rows);
   }
+  if (expert_counts_.size() > 0) arrays.num_unpadded = stage_.Take<int32_t>(1);
   return arrays;
 }
 
@@ -442,7 +461,9 @@ void QueuedWorker::PlanRows(const BatchArrays& arrays) {
 }
 
 void QueuedWorker::PlanPadding(const Shape& shape, const BatchArrays& arrays) {
-  std::vector<int32_t> q_begin, kv_len(static_cast<size_t>(shape.num_rows), 1);
+  std::vector<int32_t> q_begin;
+  const std::vector<int32_t> kv_len(static_cast<size_t>(shape.num_rows),
+                                    shape.long_row ? ops::kShortRowKeys + 1 : 1);
   for (int32_t row = 0; row <= shape.num_rows; ++row) q_begin.push_back(row);
   for (size_t g = 0; g < plan_shapes_.size(); ++g) {
     if (arrays.plans[g].host.empty()) continue;
@@ -480,6 +501,7 @@ models::ForwardBatch QueuedWorker::MakeBatch(const Shape& shape, const BatchArra
                 .table_row = arrays.table_row.device,
                 .plan = plans_[g]};
   }
+  num_unpadded_ = arrays.num_unpadded.device;
   return {.num_tokens = shape.num_tokens,
           .token_ids = arrays.token_ids.device,
           .positions = arrays.positions.device,
@@ -495,7 +517,7 @@ models::ForwardBatch QueuedWorker::MakeBatch(const Shape& shape, const BatchArra
 }
 
 void QueuedWorker::SendMasks(const StepPlan& plan, size_t side, ops::SampleRowsArgs& draws) {
-  const size_t bytes = MaskBytes(model_.facts().vocab_size);
+  const size_t bytes = MaskBytes(model_->facts().vocab_size);
   std::byte* host = host_masks_[side].data();
   for (const StepRow& row : plan.rows) {
     if (row.mask < 0) continue;
@@ -518,33 +540,50 @@ void QueuedWorker::CopyPages(const StepPlan& plan) {
 
 void QueuedWorker::Forward(const Shape& shape, const models::ForwardBatch& batch) {
   if (shape.captured) {
-    const auto size = static_cast<size_t>(std::ranges::lower_bound(graph_rows_, shape.num_rows) -
-                                          graph_rows_.begin());
-    if (graphs_[size].handle != nullptr) return device_.Launch(graphs_[size], stream_);
+    const Graph& graph = graphs_[GraphOf(shape)];
+    if (graph.handle != nullptr) return device_.Launch(graph, stream_);
   }
   RunModel(batch);
 }
 
 void QueuedWorker::RunModel(const models::ForwardBatch& batch) {
   const std::span<std::byte* const> pools(pool_bases_);
-  model_.Forward(batch, {.stream = stream_,
-                         .workspace = &workspace_,
-                         .group = &group_,
-                         .exchange = options_.place.exchange,
-                         .placements = options_.place.placements,
-                         .pools = pools.first(static_cast<size_t>(num_model_groups()))});
+  model_->Forward(batch, {.stream = stream_,
+                          .workspace = &workspace_,
+                          .group = &group_,
+                          .exchange = options_.place.exchange,
+                          .placements = options_.place.placements,
+                          .expert_counts = Span<int64_t>(expert_counts_),
+                          .num_unpadded = num_unpadded_,
+                          .pools = pools.first(static_cast<size_t>(num_model_groups()))});
+}
+
+size_t QueuedWorker::GraphOf(const Shape& shape) const {
+  if (shape.long_row) return graph_rows_.size();
+  return static_cast<size_t>(std::ranges::lower_bound(graph_rows_, shape.num_rows) -
+                             graph_rows_.begin());
 }
 
 // The largest first: they serve the most load.
 bool QueuedWorker::UseIdleTime() {
-  if (device_.kind() == DeviceKind::kCpu || next_capture_ == graph_rows_.size()) return false;
-  const size_t size = graph_rows_.size() - 1 - next_capture_++;
-  graphs_[size] = Capture(graph_rows_[size]);
-  return next_capture_ < graph_rows_.size();
+  if (device_.kind() == DeviceKind::kCpu || num_captured_ == graphs_.size()) return false;
+  const size_t sizes = graph_rows_.size();
+  const size_t graph = num_captured_ < sizes ? sizes - 1 - num_captured_ : sizes;
+  graphs_[graph] = Capture(graph);
+  return ++num_captured_ < graphs_.size();
 }
 
-Graph QueuedWorker::Capture(int32_t num_rows) {
-  const Shape shape{num_rows, num_rows, num_rows, true};
+void QueuedWorker::UseModel(models::Model& model) {
+  CHECK(drafter_ == nullptr) << "the drafter reads the model's features";
+  model_ = &model;
+  for (Graph& graph : graphs_) DiscardGraph(device_, std::exchange(graph, Graph{}));
+  num_captured_ = 0;
+}
+
+Graph QueuedWorker::Capture(size_t graph) {
+  const bool long_row = graph == graph_rows_.size();
+  const int32_t num_rows = long_row ? 1 : graph_rows_[graph];
+  const Shape shape{num_rows, num_rows, num_rows, true, false, long_row};
   CountPadded(num_rows);
   // Addresses alone matter; nothing is written or sent.
   stage_.Begin(0);

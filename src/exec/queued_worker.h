@@ -56,7 +56,10 @@ class QueuedWorker final : public Worker {
   void Run(const StepPlan& plan, StepResult& result) override;
   void Finish(StepResult& result) override;
   bool Done() override;
+  void AwaitSteps() override;
   bool UseIdleTime() override;
+  // Captured steps hold what they were captured with: they are captured anew, in idle time.
+  void UseModel(models::Model& model) override;
 
  private:
   // What a forward pass is padded to. A graph belongs to one shape, which all ranks replay at once.
@@ -66,6 +69,8 @@ class QueuedWorker final : public Worker {
     int32_t num_logits = 0;
     bool captured = false;
     bool replays = false;  // has rows that compute the end of a prefix again
+    // One row, longer than those that attention takes without dividing them.
+    bool long_row = false;
   };
   // The arrays of a ForwardBatch, at addresses that depend on the shape alone.
   struct BatchArrays {
@@ -74,6 +79,7 @@ class QueuedWorker final : public Worker {
     Staged<int32_t> kv_len, table_row;      // [R]
     Staged<int32_t> logits_index;           // [L]
     Staged<int32_t> window_begin, settled;  // [R]; empty where no row replays
+    Staged<int32_t> num_unpadded;           // [1]; empty where no experts are counted
     // Per cache group what PlanAttention writes; empty where it does not plan.
     std::vector<Staged<std::byte>> plans;
   };
@@ -90,7 +96,7 @@ class QueuedWorker final : public Worker {
   QueuedWorker(Device& device, models::Model& model, comm::Group& group, const Options& options,
                models::DraftModel* drafter);
   Status Allocate(std::span<const int32_t> pool_pages);
-  int num_model_groups() const { return static_cast<int>(model_.cache_layout().groups.size()); }
+  int num_model_groups() const { return static_cast<int>(model_->cache_layout().groups.size()); }
   int64_t PageBytes(int group) const;
 
   // The part of the plan that is of this dp rank; the plan itself where there is one. Sets
@@ -112,13 +118,15 @@ class QueuedWorker final : public Worker {
   void PlanRows(const BatchArrays& arrays);
   // The plans of a shape with padding rows alone: the addresses and grids of all its plans.
   void PlanPadding(const Shape& shape, const BatchArrays& arrays);
+  // Sets num_unpadded_ too.
   models::ForwardBatch MakeBatch(const Shape& shape, const BatchArrays& arrays);
   void CopyPages(const StepPlan& plan);
   // Waits until the masks of the plan's grammar rows are written and queues their copy.
   void SendMasks(const StepPlan& plan, size_t side, ops::SampleRowsArgs& draws);
   void Forward(const Shape& shape, const models::ForwardBatch& batch);
   void RunModel(const models::ForwardBatch& batch);
-  Graph Capture(int32_t num_rows);
+  size_t GraphOf(const Shape& shape) const;
+  Graph Capture(size_t graph);
   void SetResults(ops::SampleRowsArgs& args) const;
   // Queues the copy back of what the group's first rank drew.
   void CopyResults(const Flight& flight, int32_t num_rows);
@@ -128,7 +136,7 @@ class QueuedWorker final : public Worker {
   void ReadDraws(const Flight& flight, StepResult& result) const;
 
   Device& device_;
-  models::Model& model_;
+  models::Model* model_;
   comm::Group& group_;
   const Options options_;
   const int dp_rank_;
@@ -157,9 +165,11 @@ class QueuedWorker final : public Worker {
   const std::byte* shared_results_ = nullptr;
   Buffer masks_;                                         // [max_logits, ⌈V/32⌉] bits
   std::array<Buffer, StepStage::kNumSides> host_masks_;  // pinned
-  Buffer results_;    // tokens, then top ids and top log-probabilities of [max_logits] rows
-  Buffer hidden_;     // [max_logits, H] f32; empty where the model gives none
-  Buffer features_;   // [max_tokens, F] f32, for the drafter
+  Buffer results_;        // tokens, then top ids and top log-probabilities of [max_logits] rows
+  Buffer hidden_;         // [max_logits, H] f32; empty where the model gives none
+  Buffer features_;       // [max_tokens, F] f32, for the drafter
+  Buffer expert_counts_;  // as the place's; empty where rows do not travel
+  const int32_t* num_unpadded_ = nullptr;  // of the current step; as ForwardContext's
   StepResult drawn_;  // what the group's first rank drew, on the others, for the drafter
   std::vector<ops::AttentionRows> rows_;              // per cache group of the model
   std::vector<ops::AttentionPlanShape> plan_shapes_;  // the same; empty without a GPU
@@ -170,10 +180,12 @@ class QueuedWorker final : public Worker {
   std::vector<uint8_t> is_prompt_;                    // of the current step's rows
 
   std::vector<int32_t> graph_rows_;  // sizes to pad to, ascending
-  std::vector<Graph> graphs_;        // of those sizes; null until captured
-  size_t next_capture_ = 0;          // sizes below it have been captured
+  // Of those sizes, the first for a short row, and of one long row; null until captured.
+  std::vector<Graph> graphs_;
+  size_t num_captured_ = 0;
 
   std::array<Flight, StepStage::kNumSides> flights_;
+  Event awaited_;                 // of AwaitSteps
   uint64_t num_run_ = 0;          // rank's thread
   uint64_t num_finished_ = 0;     // engine's thread
   int64_t last_finished_ns_ = 0;  // engine's thread

@@ -51,6 +51,8 @@ class RememberingModel final : public models::Model {
       EXPECT_EQ(batch.tokens_per_rank[rank], batch.num_tokens);
       EXPECT_EQ(batch.logits_per_rank[rank], batch.num_logits);
       exchanged_rows.assign(batch.tokens_per_rank.begin(), batch.tokens_per_rank.end());
+      // Stands for a choice of each token.
+      context.expert_counts[0] += std::min(batch.num_tokens, *context.num_unpadded);
     }
     std::vector<uint64_t> digests;  // of every token's context
     for (int32_t r = 0; r < batch.rows[0].num_rows; ++r) {
@@ -380,6 +382,7 @@ TEST_P(QueuedDpRanks, TogetherBringTheResultsOfOne) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     RememberingModel models[3];
     RememberingDrafter drafters[3];
+    std::vector<int64_t> counts(2, 0);
     const auto make = [&](int index, const ReplicaPlace& place) {
       auto worker =
           QueuedWorker::Create(*device, models[index], *alone[0],
@@ -392,14 +395,22 @@ TEST_P(QueuedDpRanks, TogetherBringTheResultsOfOne) {
     };
     const auto place_of = [&](int rank) {
       const auto r = static_cast<size_t>(rank);
-      return ReplicaPlace{
-          .layout = layout, .rank = rank, .all = all[r].get(), .exchange = exchanges[r].get()};
+      return ReplicaPlace{.layout = layout,
+                          .rank = rank,
+                          .all = all[r].get(),
+                          .exchange = exchanges[r].get(),
+                          .expert_counts = std::span(counts).subspan(r, 1)};
     };
     const auto one = make(2, {});
     const std::unique_ptr<QueuedWorker> ranks[] = {make(0, place_of(0)), make(1, place_of(1))};
     RandomPlans plans(seed, drafts);
+    std::vector<int64_t> expected_counts(2, 0);
     for (int step = 0; step < 60; ++step) {
       StepPlan plan = plans.Next();
+      for (const StepRow& row : plan.rows) {
+        expected_counts[static_cast<size_t>(layout.dp_rank_of_slot(row.slot.value))] +=
+            row.num_tokens();
+      }
       StepResult expected = ResultFor(plan), result = ResultFor(plan);
       one->Run(plan, expected);
       one->Finish(expected);
@@ -414,6 +425,7 @@ TEST_P(QueuedDpRanks, TogetherBringTheResultsOfOne) {
       ExpectEqual(expected, result);
       for (const RowResult& row : result.rows) num_guesses += std::ssize(row.drafts);
       EXPECT_EQ(models[0].exchanged_rows, models[1].exchanged_rows);
+      EXPECT_EQ(counts, expected_counts);
     }
     ASSERT_FALSE(HasFailure()) << "seed " << seed;
   }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "exec/testing/mixture_server.h"
 
@@ -36,6 +37,15 @@ class RankLayoutsGpu : public ::testing::TestWithParam<const char*> {
       }
     }
   }
+
+  // [layers] how often any expert was chosen.
+  static std::vector<int64_t> ChoicesOfLayers(const Server& server) {
+    const std::vector<int64_t> counts = server.executor().ExpertCounts();
+    const auto width = static_cast<size_t>(server.executor().num_experts());
+    std::vector<int64_t> choices(counts.size() / width);
+    for (size_t i = 0; i < counts.size(); ++i) choices[i / width] += counts[i];
+    return choices;
+  }
 };
 
 TEST_P(RankLayoutsGpu, HeadsAndExpertsOverTwoRanks) { ExpectTokensOfOneRank({.num_ranks = 2}); }
@@ -54,13 +64,50 @@ TEST_P(RankLayoutsGpu, TwoDpRanksOfTwo) {
   ExpectTokensOfOneRank({.num_ranks = 4, .dp_size = 2, .num_redundant = 4});
 }
 
+std::string NameOf(const ::testing::TestParamInfo<const char*>& test) {
+  const std::string name = test.param, last = name.substr(name.find('/') + 1);
+  return last == "tiny" ? "deepseek_v41" : last;
+}
 INSTANTIATE_TEST_SUITE_P(Models, RankLayoutsGpu,
                          ::testing::Values("deepseek_v4/flash", "deepseek_v3/deepseek_v3",
                                            "qwen_moe/qwen3_moe"),
-                         [](const auto& test) {
-                           const std::string name = test.param;
-                           return name.substr(name.find('/') + 1);
-                         });
+                         NameOf);
+
+class MovedExpertsGpu : public RankLayoutsGpu {};
+
+// Between steps that were captured before they moved; every choice is counted once, and padding
+// never: as many of each layer as on the CPU.
+TEST_P(MovedExpertsGpu, ChangeNoTokenWhileSequencesRun) {
+  Server one(Checkpoint().c_str(), {.device = DeviceKind::kCuda}, 1200);
+  const auto arrivals = MakeArrivals(one.executor().facts().vocab_size, 11);
+  const auto expected = one.Serve(arrivals);
+  const int32_t experts = one.executor().num_experts();
+  const auto redundant = [&](int ranks) { return ranks - 1 - (experts - 1) % ranks + ranks; };
+  const Layout layouts[] = {
+      {.num_ranks = 2, .dp_size = 2, .num_redundant = redundant(2), .rebalance_interval = 3},
+      {.num_ranks = 4, .dp_size = 4, .num_redundant = redundant(4), .rebalance_interval = 1},
+      {.num_ranks = 4, .dp_size = 2, .num_redundant = redundant(4), .rebalance_interval = 4},
+      {.num_ranks = 2, .ep_size = 2, .num_redundant = redundant(2), .rebalance_interval = 5}};
+  for (Layout layout : layouts) {
+    SCOPED_TRACE(std::to_string(layout.num_ranks) + " ranks, " + std::to_string(layout.dp_size) +
+                 " dp ranks");
+    Server on_cpu(Checkpoint().c_str(), layout, 1200);
+    on_cpu.Serve(arrivals);
+    layout.device = DeviceKind::kCuda;
+    Server server(Checkpoint().c_str(), layout, 1200);
+    EXPECT_EQ(server.Serve(arrivals), expected);
+    const RebalanceStats stats = server.executor().rebalance_stats();
+    EXPECT_GT(stats.rebalances, 1);
+    EXPECT_GT(stats.moved, stats.rebalances);
+    EXPECT_EQ(ChoicesOfLayers(server), ChoicesOfLayers(on_cpu));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, MovedExpertsGpu,
+                         ::testing::Values("deepseek_v4/flash", "deepseek_v41/tiny",
+                                           "deepseek_v3/deepseek_v3", "qwen_moe/qwen3_moe",
+                                           "gpt_oss/gpt_oss"),
+                         NameOf);
 
 // Two dp ranks with a prompt each.
 StepPlan PromptOfEach(uint64_t step) {
@@ -83,11 +130,16 @@ StepPlan PromptOfEach(uint64_t step) {
 
 TEST(RanksOfGpus, ARankThatFailsEndsTheStepsOnAllRanks) {
   const auto checkpoint = weights::Checkpoint::Open("tests/golden/qwen_moe/qwen3_moe").value();
-  for (const int dp_size : {1, 2}) {
+  struct Case {
+    int dp_size;
+    int64_t rebalance_interval;  // ranks meet before every step, too
+  };
+  for (const Case& tested : {Case{1, 0}, Case{2, 0}, Case{2, 1}}) {
     auto executor = LocalExecutor::Create(checkpoint, {.device = DeviceKind::kCuda,
                                                        .num_ranks = 2,
                                                        .gpu_step = CountCudaDevices() < 2 ? 0 : 1,
-                                                       .dp_size = dp_size,
+                                                       .dp_size = tested.dp_size,
+                                                       .rebalance = {tested.rebalance_interval},
                                                        .fail_rank_at_step = 3,
                                                        .memory_fraction = 0.1,
                                                        .max_graph_rows = 2,
@@ -120,8 +172,8 @@ TEST(RanksOfGpus, LayoutsThatDoNotFitTheGpuAreRefusedByName) {
   };
   EXPECT_NE(refusal({.num_ranks = 5, .gpu_step = 0}).find("--gpu-id-step 0"), std::string::npos);
   EXPECT_NE(refusal({.num_ranks = 9}).find("--tp-size 9"), std::string::npos);
-  EXPECT_NE(refusal({.num_ranks = 2, .gpu_step = 0, .dp_size = 2, .rebalance = {.interval = 5}})
-                .find("--enable-eplb"),
+  EXPECT_NE(refusal({.num_ranks = 2, .gpu_step = 0, .rebalance = {.interval = 5}})
+                .find("--enable-eplb moves experts where rows travel"),
             std::string::npos);
 }
 

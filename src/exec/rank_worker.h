@@ -51,6 +51,7 @@ class RankWorker final : public Worker {
   void Run(const StepPlan& plan, StepResult& result) override;
   void Finish(StepResult&) override {}
   bool Done() override { return true; }
+  void AwaitSteps() override {}
   bool UseIdleTime() override { return false; }
   void UseModel(models::Model& model) override;
 

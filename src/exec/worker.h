@@ -22,7 +22,8 @@ struct ReplicaPlace {
   comm::Group* all = nullptr;               // every rank of the replica
   comm::TokenExchange* exchange = nullptr;  // null: no rows travel
   std::span<const comm::ExpertPlacement> placements;
-  std::span<int64_t> expert_counts;  // [layers, E] or empty
+  // [layers, E] or empty: host memory that the device can write.
+  std::span<int64_t> expert_counts;
 };
 
 class Worker {
@@ -45,6 +46,8 @@ class Worker {
   virtual void Finish(StepResult& result) = 0;
   // Whether Finish would not block. The engine's thread.
   virtual bool Done() = 0;
+  // Blocks until every step that was run is done. The rank's thread.
+  virtual void AwaitSteps() = 0;
   // Called again and again while no plan waits, until it returns false: work that makes later steps
   // faster, in pieces of some milliseconds. The rank's thread.
   virtual bool UseIdleTime() = 0;

@@ -7,8 +7,8 @@ Both compute in the exact mode. Greedy answers on the GPU must be the CPU's wher
 tokens `margin` apart; again from the cache, beside neighbours and as a stream they must be the same text, and
 JSON must follow its schema. After an update of its weights the GPU's server must answer as one that began with
 them, and after another with the old ones as before. Servers with drafters must give the answers of the GPU's server
-without, and so must two ranks: tensor parallel, with rows that travel to experts, and with DP attention, on one GPU
-where there is one.
+without, and so must two ranks: tensor parallel, with rows that travel to experts, and with DP attention and experts
+that move or a drafter on each, on one GPU where there is one.
 Standard library alone; run from the repository's root."""
 
 import argparse
@@ -56,8 +56,12 @@ CASES = {
 }
 # Layouts of two ranks, for mixtures of every way to attend.
 TP2 = ["--tp-size", "2"]
-RANKS = {"tp2": TP2, "ep2": [*TP2, "--ep-size", "2"], "dep2": [*TP2, "--dp-size", "2", "--enable-dp-attention"]}
+DEP2 = [*TP2, "--dp-size", "2", "--enable-dp-attention"]
+EPLB = ["--enable-eplb", "--eplb-rebalance-num-iterations", "20"]
+RANKS = {"tp2": TP2, "ep2": [*TP2, "--ep-size", "2"], "dep2": [*DEP2, *EPLB]}
 RANKED = ("qwen3_moe", "gpt_oss", "v3", "v4", "v41")
+# With a drafter on both of DEP2.
+DRAFTING = ("v3_mtp", "v4_dspark")
 # Five experts divide over two ranks with a copy of one.
 COPIES = {"gpt_oss": ["--ep-num-redundant-experts", "1"]}
 SCHEMA = {
@@ -116,10 +120,16 @@ class Server:
         return self.process.wait(timeout=60)
 
 
-def rank_flags(name, layout):
+def layouts_of(name):
+    """Of two ranks: their names and flags."""
     gpus = subprocess.run(["nvidia-smi", "-L"], capture_output=True, check=True).stdout.splitlines()
-    copies = COPIES.get(name, []) if layout != "tp2" else []
-    return [*RANKS[layout], *copies, "--gpu-id-step", "1" if len(gpus) > 1 else "0"]
+    gpu_flags = ["--gpu-id-step", "1" if len(gpus) > 1 else "0"]
+    if name in DRAFTING:
+        return {"dep2": [*DEP2, *CASES[name][1], "--speculative-adaptive", "off", *gpu_flags]}
+    if name not in RANKED:
+        return {}
+    copies = {layout: COPIES.get(name, []) if layout != "tp2" else [] for layout in RANKS}
+    return {layout: [*flags, *copies[layout], *gpu_flags] for layout, flags in RANKS.items()}
 
 
 def tokens(seed, count):
@@ -247,8 +257,8 @@ def check_case(binary, name, margin, folder):
             if drafted == 0:
                 problems.append("nothing was drafted")
             check_requests(drafting, problems)
-        for layout in RANKS if name in RANKED else ():
-            ranks = start(layout, *GPU, *rank_flags(name, layout))
+        for layout, flags in layouts_of(name).items():
+            ranks = start(layout, *GPU, *flags)
             for prompt, (ids, gaps) in zip(prompts(), answers, strict=True):
                 mine = ranks.answer(prompt)[0]
                 if text := difference(mine, ids, gaps, margin):
