@@ -44,7 +44,7 @@ class ServerProcess:
         if "--model-path" not in flags:
             command += ["--model-path", str(default_model())]
         if PATIENCE != 1 and "--grammar-compile-timeout" not in flags:
-            command += ["--grammar-compile-timeout", str(patient(10))]
+            command += ["--grammar-compile-timeout", str(patient(60))]
         with log_path.open("wb") as log:
             self.process = subprocess.Popen([*command, *flags], stdout=log, stderr=subprocess.STDOUT, cwd=folder)
 
