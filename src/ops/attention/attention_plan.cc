@@ -78,6 +78,15 @@ int64_t CounterBytes(const AttentionPlanShape& shape) {
   return AlignUp<int64_t>(MaxSlots(shape) * int64_t{sizeof(int32_t)}, 256);
 }
 
+// Whether a cluster a kv head takes the step. Clusters must lie in one of the chip's parts each, so
+// that two thirds of the multiprocessors are as many as surely hold them at a time.
+bool IsShortRow(const AttentionPlanShape& shape, const HostRows& rows) {
+  return rows.kv_len.size() == 1 && rows.kv_len[0] <= kShortRowKeys &&
+         rows.q_begin[1] - rows.q_begin[0] <= TokensPerItem(shape) &&
+         shape.split == SplitRule::kBalanced && shape.head_dim % kRowFeatures == 0 &&
+         shape.num_kv_heads * kRowBlocks * 3 <= shape.num_processors * 2;
+}
+
 // Hands items to blocks in order, so that each block gets about equal numbers of pages.
 class DecodePlanner {
  public:
@@ -267,6 +276,7 @@ AttentionPlan PlanAttention(const AttentionPlanShape& shape, const HostRows& row
   plan.num_processors = shape.num_processors;
   PlanDecode(shape, rows, reinterpret_cast<int32_t*>(staged),
              reinterpret_cast<DecodeItem*>(staged + BeginBytes(shape)), &plan);
+  plan.short_row = IsShortRow(shape, rows);
   plan.decode_begin = reinterpret_cast<const int32_t*>(device_staged);
   plan.decode_items = reinterpret_cast<const DecodeItem*>(device_staged + BeginBytes(shape));
   plan.counters = reinterpret_cast<int32_t*>(scratch);

@@ -6,6 +6,8 @@
 //             block reads the same number of bytes. A block attends its stretches one after the
 //             other; a (row, kv head) of several stretches is merged by whichever block ends last.
 //             The grid depends on the shape alone, so a graph captures it.
+//             A step of one row and not too many keys needs no division: a cluster of blocks takes
+//             a kv head and meets in shared memory.
 //   prefill   rows of many tokens: tiles of kPrefillQueries queries, longest first.
 //
 // A row of no keys (kv_len 0: a padded row) gives zeros.
@@ -19,7 +21,12 @@ namespace hayate::ops {
 
 inline constexpr int32_t kPlanPage = 64;          // the P of the planned kernels
 inline constexpr int32_t kMaxDecodeQueries = 16;  // tokens × heads of a group
-inline constexpr int32_t kPrefillQueries = 128;   // tokens × heads of a group in one tile
+// A cluster's blocks share the keys of a short row, and the features of a head, four at a time.
+inline constexpr int32_t kRowBlocks = 8;
+inline constexpr int32_t kRowFeatures = 4 * kRowBlocks;
+// Where a row is longer, other multiprocessors' loads are worth more than the meeting costs.
+inline constexpr int32_t kShortRowKeys = 2048;
+inline constexpr int32_t kPrefillQueries = 128;  // tokens × heads of a group in one tile
 
 // What one block does in one go: queries of one row and kv head against pages [page_begin,
 // page_end) of the row.
@@ -92,7 +99,7 @@ struct HostRows {
 
 // Writes the plan to `staged` and returns it with the addresses it has after a copy of its first
 // `staged_bytes` to `device_staged`. Equal shapes give equal decode addresses and grids, so that a
-// captured launch serves every later plan of decode rows.
+// captured launch serves every later plan of decode rows; but one row has two, a short and a long.
 AttentionPlan PlanAttention(const AttentionPlanShape& shape, const HostRows& rows,
                             std::byte* staged, std::byte* device_staged, std::byte* scratch);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "base/align.h"
@@ -257,6 +258,33 @@ TEST(AttentionPlanTest, PairsAreNeighboursOfARowAndAnOddTileIsThereTwice) {
   AttentionPlanShape window = Shape8B();
   window.window = 100;
   EXPECT_FALSE(Plan(window, Rows(rows)).plan.prefill_pairs);
+}
+
+TEST(AttentionPlanTest, AShortRowAloneIsNotDivided) {
+  const auto is_short = [](const AttentionPlanShape& shape, std::vector<std::pair<int, int>> rows) {
+    Rows all;
+    for (const auto& [tokens, length] : rows) all.Add(tokens, length);
+    return Plan(shape, all).plan.short_row;
+  };
+  AttentionPlanShape shape = Shape8B();
+  EXPECT_TRUE(is_short(shape, {{1, 1}}));
+  EXPECT_TRUE(is_short(shape, {{1, kShortRowKeys}}));
+  EXPECT_TRUE(is_short(shape, {{4, 100}}));   // 16 queries of a kv head
+  EXPECT_FALSE(is_short(shape, {{5, 100}}));  // prefill
+  EXPECT_FALSE(is_short(shape, {{1, kShortRowKeys + 1}}));
+  EXPECT_FALSE(is_short(shape, {{1, 100}, {1, 100}}));
+  shape.window = 100;  // a graph of long rows serves all cache groups
+  EXPECT_FALSE(is_short(shape, {{1, kShortRowKeys + 1}}));
+  shape = Shape8B();
+  shape.split = SplitRule::kByPosition;  // sums would depend on there being other rows
+  EXPECT_FALSE(is_short(shape, {{1, 100}}));
+  shape = Shape8B();
+  shape.head_dim = 80;  // not eight slices of whole fours
+  EXPECT_FALSE(is_short(shape, {{1, 100}}));
+  shape = Shape8B();
+  shape.num_q_heads = shape.num_kv_heads = 32;  // more clusters than fit at a time
+  shape.group_size = 1;
+  EXPECT_FALSE(is_short(shape, {{1, 100}}));
 }
 
 TEST(AttentionPlanTest, DecodeGridsAndAddressesDoNotDependOnLengths) {

@@ -47,7 +47,8 @@ struct AttentionPlan {
   int64_t staged_bytes = 0;
   int32_t num_processors = 0;
   int32_t num_decode_blocks = 0;
-  int32_t decode_queries = 0;             // at most, of an item: 8 or 16
+  int32_t decode_queries = 0;  // at most, of an item: 8 or 16
+  bool short_row = false;  // the only row has at most kShortRowKeys: nothing is read but its length
   const int32_t* decode_begin = nullptr;  // [num_decode_blocks + 1] into decode_items
   const DecodeItem* decode_items = nullptr;
   int32_t num_prefill_tiles = 0;

@@ -397,6 +397,31 @@ TEST_F(AttentionGpuTest, ThePlannedKernelsMatchTheDefinition) {
   }
 }
 
+// Less than a tile of keys, one for every warp of a cluster and more, several clusters a head; rows
+// of several tokens, which a step writes.
+TEST_F(AttentionGpuTest, AStepOfOneRowMatchesTheDefinition) {
+  uint64_t seed = 300;
+  for (const Config& config : Configs()) {
+    for (const Row row : {Row{0, 1}, Row{30, 32}, Row{32, 33}, Row{63, 64}, Row{1023, 1024},
+                          Row{1024, 1025}, Row{1029, 1031}, Row{2500, 2503}, Row{4999, 5000}}) {
+      const Step step(config, {row}, ++seed);
+      if (!CanPlan(step.PlanShape(SplitRule::kBalanced))) continue;
+      EXPECT_LT(RelativeError(RunPlanned(step, SplitRule::kBalanced), step.Reference()),
+                Tolerance(config))
+          << config.ToString() << " tokens " << row.begin << " to " << row.end;
+    }
+  }
+  for (const DType cache : {DType::kBF16, DType::kF8E4M3}) {
+    const Config config{.cache = cache, .num_heads = 4, .num_kv_heads = 1};
+    for (const int32_t end : {33'000, 70'001}) {
+      const Step step(config, {{end - 1, end}}, ++seed);
+      EXPECT_LT(RelativeError(RunPlanned(step, SplitRule::kBalanced), step.Reference()),
+                Tolerance(config))
+          << config.ToString() << " " << end;
+    }
+  }
+}
+
 TEST_F(AttentionGpuTest, PairsOfTilesMatchTheDefinition) {
   uint64_t seed = 200;
   for (const Config& config : {Config{.group_size = 4}, Config{.group_size = 4, .soft_cap = 3.0f},

@@ -62,9 +62,9 @@ struct DecodeShared {
 };
 
 // This thread's part of an item's queries as operands; missing ones are zero.
-template <typename S>
+template <typename S, int kWarps>
 struct StagedQueries {
-  static constexpr int kThreads = 32 * kDecodeWarps, kOperands = S::kTiles * S::kSteps * 32;
+  static constexpr int kThreads = 32 * kWarps, kOperands = S::kTiles * S::kSteps * 32;
   static constexpr int kPerThread = CeilDiv(kOperands, kThreads);
   uint2 x[kPerThread];
 
@@ -218,54 +218,36 @@ __device__ __forceinline__ void Softmax(TileScores<S>& s, WarpState<S>* state,
   }
 }
 
-// A warp's walk over its share of an item's tiles. Between Start and Attend the first tile's loads
-// are under way.
-template <typename S>
+// A warp's walk over its share of an item's tiles, one of kStride. Between Start and Attend the
+// first tile's loads are under way.
+template <typename S, int kStride>
 struct TileWalk {
   static constexpr int kTilesPerPage = kPlanPage / S::kKeys;
   KeyTile<S> keys;
   ValueTile<S> values;
-  int32_t tile, end, next_page;
+  int32_t tile, end, next_page;  // end: one behind the item's last tile
 
   static __device__ __forceinline__ const int32_t* PagesOf(const DecodeParams& params,
                                                            const DecodeItem& item) {
     return params.page_table + int64_t{item.table_row} * params.page_table_stride;
   }
-  static __device__ __forceinline__ int32_t FirstTile(const DecodeItem& item) {
-    return item.page_begin * kTilesPerPage + threadIdx.x / 32;
-  }
-  static __device__ __forceinline__ int32_t LastKey(const DecodeItem& item) {
-    return item.position + item.num_tokens - 1;
-  }
-  // One behind the item's last tile.
-  static __device__ __forceinline__ int32_t EndTile(const DecodeItem& item) {
-    return min(item.page_end * kTilesPerPage, LastKey(item) / S::kKeys + 1);
-  }
-
-  // Whether no launch of this step writes the warp's first tile: its keys are all before the row's
-  // tokens.
-  static __device__ __forceinline__ bool FirstTileIsSettled(const DecodeItem& item) {
+  // Whether no launch of this step writes tile `first`: its keys are all before the row's tokens.
+  static __device__ __forceinline__ bool IsSettled(const DecodeItem& item, int32_t first) {
     const int32_t first_written = item.position - item.tokens_before;
-    return item.tokens_before < kManyTokensBefore &&
-           (FirstTile(item) + 1) * S::kKeys <= first_written;
+    return item.tokens_before < kManyTokensBefore && (first + 1) * S::kKeys <= first_written;
   }
 
-  // The page of the warp's first tile; 0 where it has none.
-  static __device__ __forceinline__ int32_t FirstPage(const DecodeParams& params,
-                                                      const DecodeItem& item) {
-    const int32_t first = FirstTile(item);
-    return first < EndTile(item) ? PagesOf(params, item)[first / kTilesPerPage] : 0;
-  }
-
+  // Tiles `first`, `first` + kStride, … before `end_tile`; the first one lies in `first_page`.
   __device__ __forceinline__ void Start(const DecodeParams& params,
                                         const PagedCache<typename S::Cache>& cache,
-                                        const DecodeItem& item, int32_t first_page) {
-    tile = FirstTile(item);
-    end = EndTile(item);
+                                        const DecodeItem& item, int32_t first, int32_t end_tile,
+                                        int32_t first_page) {
+    tile = first;
+    end = end_tile;
     if (tile >= end) return;
     keys.Load(cache.Keys(first_page, item.kv_head) + OffsetInPage(tile));
     values.Load(cache.Values(first_page, item.kv_head) + OffsetInPage(tile));
-    next_page = PagesOf(params, item)[min(tile + kDecodeWarps, end - 1) / kTilesPerPage];
+    next_page = PagesOf(params, item)[min(tile + kStride, end - 1) / kTilesPerPage];
   }
 
   // Elements from a page's first key of the head to the tile's.
@@ -278,12 +260,12 @@ struct TileWalk {
                                          const DecodeItem& item, const uint2* operands,
                                          WarpState<S>* state) {
     if (tile >= end) return;
-    const int32_t last_key = LastKey(item);
+    const int32_t last_key = item.position + item.num_tokens - 1;
     // Keys that every query of the item sees.
     const int32_t all_begin = params.window > 0 ? last_key - params.window + 1 : 0;
     const int32_t all_end = item.position + 1;
     while (true) {
-      const int32_t next = tile + kDecodeWarps;
+      const int32_t next = tile + kStride;
       TileScores<S> s;
       keys.Scores(operands, s);
       if (next < end) keys.Load(cache.Keys(next_page, item.kv_head) + OffsetInPage(next));
@@ -297,9 +279,38 @@ struct TileWalk {
       values.Add(p, state->o);
       if (next >= end) return;
       values.Load(cache.Values(next_page, item.kv_head) + OffsetInPage(next));
-      next_page = PagesOf(params, item)[min(next + kDecodeWarps, end - 1) / kTilesPerPage];
+      next_page = PagesOf(params, item)[min(next + kStride, end - 1) / kTilesPerPage];
       tile = next;
     }
+  }
+};
+
+// A warp's tiles of an item of the plan.
+template <typename S>
+struct ItemWalk : TileWalk<S, kDecodeWarps> {
+  using Base = TileWalk<S, kDecodeWarps>;
+
+  static __device__ __forceinline__ int32_t FirstTile(const DecodeItem& item) {
+    return item.page_begin * Base::kTilesPerPage + threadIdx.x / 32;
+  }
+  static __device__ __forceinline__ int32_t EndTile(const DecodeItem& item) {
+    const int32_t last_key = item.position + item.num_tokens - 1;
+    return min(item.page_end * Base::kTilesPerPage, last_key / S::kKeys + 1);
+  }
+  static __device__ __forceinline__ bool FirstTileIsSettled(const DecodeItem& item) {
+    return Base::IsSettled(item, FirstTile(item));
+  }
+  // The page of the warp's first tile; 0 where it has none.
+  static __device__ __forceinline__ int32_t FirstPage(const DecodeParams& params,
+                                                      const DecodeItem& item) {
+    const int32_t first = FirstTile(item);
+    return first < EndTile(item) ? Base::PagesOf(params, item)[first / Base::kTilesPerPage] : 0;
+  }
+
+  __device__ __forceinline__ void Start(const DecodeParams& params,
+                                        const PagedCache<typename S::Cache>& cache,
+                                        const DecodeItem& item, int32_t first_page) {
+    Base::Start(params, cache, item, FirstTile(item), EndTile(item), first_page);
   }
 };
 
@@ -484,14 +495,14 @@ __global__ __launch_bounds__(32 * kDecodeWarps,
   }
   __syncthreads();
   AllowNextLaunch();
-  TileWalk<S> walk;
-  const int32_t first_page = count > 0 ? TileWalk<S>::FirstPage(params, shared->items[0]) : 0;
-  const bool early = count > 0 && TileWalk<S>::FirstTileIsSettled(shared->items[0]);
+  ItemWalk<S> walk;
+  const int32_t first_page = count > 0 ? ItemWalk<S>::FirstPage(params, shared->items[0]) : 0;
+  const bool early = count > 0 && ItemWalk<S>::FirstTileIsSettled(shared->items[0]);
   if (early) walk.Start(params, cache, shared->items[0], first_page);
   WaitForPriorLaunches();
   if (count == 0) return;
 
-  StagedQueries<S> queries;
+  StagedQueries<S, kDecodeWarps> queries;
   if (!early) walk.Start(params, cache, shared->items[0], first_page);
   queries.Load(params, shared->items[0]);
   queries.Store(shared->queries);
@@ -500,7 +511,7 @@ __global__ __launch_bounds__(32 * kDecodeWarps,
     const DecodeItem& item = shared->items[i % 3];
     const DecodeItem& next = shared->items[(i + 1) % 3];
     const bool more = i + 1 < count;
-    const int32_t next_page = more ? TileWalk<S>::FirstPage(params, next) : 0;
+    const int32_t next_page = more ? ItemWalk<S>::FirstPage(params, next) : 0;
     uint4 half;
     {
       WarpState<S> state;
