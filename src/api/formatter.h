@@ -67,6 +67,8 @@ std::unique_ptr<Formatter> MakeGenerateFormatter(const AnswerHead& head);
 std::unique_ptr<Formatter> MakeResponsesFormatter(const AnswerHead& head, ResponseStore* store);
 std::unique_ptr<Formatter> MakeMessagesFormatter(const AnswerHead& head);
 std::unique_ptr<Formatter> MakeOllamaFormatter(const AnswerHead& head);
+// As Ollama's answers say when they were made: "2026-11-30T11:48:05.123456Z".
+std::string OllamaTimeNow();
 std::unique_ptr<Formatter> MakeScoreFormatter(const AnswerHead& head);
 std::unique_ptr<Formatter> MakeEmbeddingFormatter(const AnswerHead& head);
 

@@ -19,8 +19,9 @@ namespace {
 using text::AnswerEvent;
 using text::AnswerPart;
 
-// "2026-11-30T11:48:05.123456Z"
-std::string TimeNow() {
+}  // namespace
+
+std::string OllamaTimeNow() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(now).count();
   const std::time_t seconds = micros / 1'000'000;
@@ -30,6 +31,8 @@ std::string TimeNow() {
                      utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
                      micros % 1'000'000);
 }
+
+namespace {
 
 class OllamaFormatter final : public Formatter {
  public:
@@ -99,7 +102,7 @@ class OllamaFormatter final : public Formatter {
     JsonWriter json(out);
     json.BeginObject();
     json.Field("model", head_.spec->model.empty() ? head_.model->name : head_.spec->model);
-    json.Field("created_at", TimeNow());
+    json.Field("created_at", OllamaTimeNow());
     write_fields(json);
     json.EndObject();
     out += '\n';

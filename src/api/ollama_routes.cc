@@ -3,6 +3,7 @@
 #include <simdjson.h>
 
 #include "api/field_reader.h"
+#include "api/formatter.h"
 #include "api/ollama_parse.h"
 #include "api/send_error.h"
 #include "api/service.h"
@@ -30,6 +31,8 @@ void WriteDetails(JsonWriter& json, const ServedModel& model) {
   json.EndObject();
 }
 
+enum class OllamaRoute : uint8_t { kChat, kGenerate };
+
 // An empty question loads the model or lets it go; here it is always there. Such a body is short.
 bool OnlyLoads(std::string_view text, const char* field) {
   constexpr size_t kMaxBytes = 1024;
@@ -45,12 +48,18 @@ bool OnlyLoads(std::string_view text, const char* field) {
   return value.get(list) == simdjson::SUCCESS && list.size() == 0;
 }
 
-void SendLoaded(http::ResponseWriter& writer, const ServedModel& model) {
+void SendLoaded(http::ResponseWriter& writer, const ServedModel& model, OllamaRoute route) {
   std::string body;
   JsonWriter json(body);
   json.BeginObject();
   json.Field("model", model.name);
-  json.Field("response", "");
+  json.Field("created_at", OllamaTimeNow());
+  if (route == OllamaRoute::kChat) {
+    json.Key("message");
+    json.Raw(R"({"role":"assistant","content":""})");
+  } else {
+    json.Field("response", "");
+  }
   json.Field("done", true);
   json.Field("done_reason", "load");
   json.EndObject();
@@ -60,14 +69,18 @@ void SendLoaded(http::ResponseWriter& writer, const ServedModel& model) {
 }  // namespace
 
 void Service::OllamaChat(http::Request& request, http::ResponseWriter writer) {
-  if (OnlyLoads(request.body, "messages")) return SendLoaded(writer, model_);
+  if (OnlyLoads(request.body, "messages")) {
+    return SendLoaded(writer, model_, OllamaRoute::kChat);
+  }
   StartFromBody(request, std::move(writer), [this](const auto& body, auto& unknown) {
     return ParseOllamaChat(body, model_, unknown);
   });
 }
 
 void Service::OllamaGenerate(http::Request& request, http::ResponseWriter writer) {
-  if (OnlyLoads(request.body, "prompt")) return SendLoaded(writer, model_);
+  if (OnlyLoads(request.body, "prompt")) {
+    return SendLoaded(writer, model_, OllamaRoute::kGenerate);
+  }
   StartFromBody(request, std::move(writer), [this](const auto& body, auto& unknown) {
     return ParseOllamaGenerate(body, model_, unknown);
   });

@@ -13,7 +13,8 @@ struct OpenApiRoute {
   bool needs_key = false;
 };
 
-// Every route is listed; those that take a body of a known form say which.
+// Every route with what it takes and gives. A route that the tables behind this do not know is a
+// broken invariant: a server with one does not start.
 std::string OpenApiDocument(std::span<const OpenApiRoute> routes);
 
 }  // namespace hayate::api

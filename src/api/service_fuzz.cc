@@ -19,12 +19,13 @@ namespace {
 
 constexpr int32_t kMaxContext = 96;  // answers end soon
 constexpr size_t kMaxAnswerBytes = 64 << 20;
+constexpr size_t kMaxQueryBytes = 1024;
 
 struct Route {
   const char* method;
   const char* target;
 };
-// All but those that write files where the body says.
+// All but those that write files where the body says. Behind a "?" the bytes are the query.
 constexpr Route kRoutes[] = {
     {"POST", "/v1/chat/completions"},
     {"POST", "/v1/completions"},
@@ -52,7 +53,19 @@ constexpr Route kRoutes[] = {
     {"POST", "/get_weights_by_name"},
     {"POST", "/update_weights_from_disk"},
     {"POST", "/update_weight_version"},
+    {"GET", "/v1/responses/resp_x?"},
+    {"GET", "/v1/responses/resp_x/input_items?"},
+    {"GET", "/v1/loads?"},
+    {"GET", "/v1/cache_events?"},
+    {"GET", "/trace?"},
+    {"GET", "/openapi.json?"},
 };
+
+std::string QueryOf(std::string_view bytes) {
+  std::string query(bytes.substr(0, kMaxQueryBytes));
+  std::erase_if(query, [](char c) { return c <= ' ' || c >= '\x7f'; });
+  return query;
+}
 
 struct Front {
   Front() : served(kMaxContext), client(*Connect(served.port())) {
@@ -106,7 +119,11 @@ void Run(uint8_t choice, std::string body) {
   http::ClientRequest request;
   request.method = route.method;
   request.target = route.target;
-  request.body = std::move(body);
+  if (request.target.ends_with('?')) {
+    request.target += QueryOf(body);
+  } else {
+    request.body = std::move(body);
+  }
   const auto answer = front.client.Fetch(std::move(request), kMaxAnswerBytes);
   CHECK(answer.ok()) << route.target << ": " << answer.status().message();
   CheckAnswer(*answer);

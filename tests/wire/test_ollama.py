@@ -100,8 +100,11 @@ def test_models_are_listed_and_shown(http):
     assert shown["model_info"]["llama.context_length"] == 8192
     assert http.get("/api/version").json()["version"]
     assert http.post("/api/show", json={"model": "nothing"}).status_code == 404
-    loaded = http.post("/api/generate", json={"model": "default"}).json()
-    assert loaded["done"] is True and loaded["done_reason"] == "load"
+    nothing = {"role": "assistant", "content": ""}
+    for path, empty in [("/api/generate", {"response": ""}), ("/api/chat", {"message": nothing})]:
+        loaded = http.post(path, json={"model": "default"}).json()
+        assert loaded["done"] is True and loaded["done_reason"] == "load" and loaded["created_at"]
+        assert empty.items() <= loaded.items()
 
 
 @pytest.mark.parametrize(
