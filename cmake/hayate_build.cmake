@@ -37,7 +37,7 @@ if(HAYATE_CUDA)
   target_compile_definitions(hayate_cuda INTERFACE HAYATE_CUDA)
   target_include_directories(hayate_cuda SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
   target_compile_options(hayate_cuda INTERFACE
-    "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:--expt-relaxed-constexpr -lineinfo -Werror all-warnings>")
+    "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:--expt-relaxed-constexpr -Werror all-warnings>")
   target_link_libraries(hayate_cuda INTERFACE CUDA::cudart_static)
 endif()
 target_include_directories(hayate_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)

@@ -119,8 +119,8 @@ struct PrefillConsumer {
   }
 
   // Scores of `block` beside the values of the block after it. No branch may part the softmax from
-  // the two waits: the assembler would move it behind the second. A branch must hold the second: the
-  // assembler would move it to the first.
+  // the two waits: the assembler would move it behind the second. A branch must hold the second:
+  // the assembler would move it to the first.
   template <bool kMask>
   __device__ __forceinline__ void RunBlock(const RowSight& sight, int32_t block, RowSoftmax* rows,
                                            Weights& p, Output& o) {
@@ -141,8 +141,9 @@ struct PrefillConsumer {
     float correction[2];
     AddScores(s, scale_log2, rows, correction);
     PinRegisters(s);
-    // Few blocks hold a new maximum once some have been seen. The wait is for all four warps alike, so
-    // it stands in a branch that they take together (see the comment above), not in that of a warp.
+    // Few blocks hold a new maximum once some have been seen. The wait is for all four warps alike,
+    // so it stands in a branch that they take together (see the comment above), not in that of a
+    // warp.
     const bool moved = __any_sync(~0u, correction[0] != 1.0f || correction[1] != 1.0f);
     if (params.window > 0) {
       WgmmaWait<0>();
