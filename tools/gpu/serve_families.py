@@ -171,9 +171,9 @@ def check_new_weights(server, fresh, old, new, problems):
     wanted = [ids for ids, _ in answers]
     if wanted == before:
         problems.append("other weights give the same answers")
-    for path, answers in [(new, wanted), (old, before), (new, wanted)]:
+    for path, expected in [(new, wanted), (old, before), (new, wanted)]:
         server.post("/update_weights_from_disk", {"model_path": str(path)}).read()
-        if [server.answer(prompt)[0] for prompt in prompts()] != answers:
+        if [server.answer(prompt)[0] for prompt in prompts()] != expected:
             problems.append(f"after an update to {path.name} the answers are others than its own")
     other = GOLDEN / "dense" / "llama_head_dim_24"
     try:
@@ -224,8 +224,8 @@ def check_case(binary, name, margin, folder):
         write_tokenizer(checkpoint)
     problems, report, servers = [], {}, []
 
-    def start(kind, *flags):
-        servers.append(Server(binary, checkpoint, flags, folder / f"{name}.{kind}.log"))
+    def start(kind, *flags, path=checkpoint):
+        servers.append(Server(binary, path, flags, folder / f"{name}.{kind}.log"))
         return servers[-1]
 
     try:
@@ -242,7 +242,7 @@ def check_case(binary, name, margin, folder):
                 problems.append(f"prompt of {len(prompt)}: another answer from the cache")
         check_requests(gpu, problems)
         mixed = mixed_copy(checkpoint, folder / f"{name}.mixed")
-        mixed_answers = check_new_weights(gpu, start("mixed", *GPU), checkpoint, mixed, problems)
+        mixed_answers = check_new_weights(gpu, start("mixed", *GPU, path=mixed), checkpoint, mixed, problems)
         if drafting_flags:
             drafting = start("drafts", *GPU, *drafting_flags, "--speculative-adaptive", "off")
             drafted = accepted = 0
