@@ -54,10 +54,8 @@ double EstimateNs(const GemmVariant& variant, const GemmArgs& args, int num_mult
   constexpr double kMemoryBytesPerNs = 31.5;  // of a multiprocessor's share
   const double cache_bytes_per_ns = narrow ? 50 : 100;
   const double least_ns = narrow ? 70 : 0;  // four dependent instructions
-  const double tile_ns = tiling.is_single(args.scaling)            ? 1000
-                         : narrow || tiling.tile_t > tiling.tile_n ? 2500
-                                                                   : 1300;
-  const double launch_ns = narrow || tiling.is_single(args.scaling) ? 2000 : 2500;
+  const double tile_ns = narrow || tiling.tile_t > tiling.tile_n ? 2500 : 1300;
+  const double launch_ns = narrow ? 2000 : 2500;
   const double rows_per_ns = RowsPerNs(args.scaling, tiling);
 
   const int64_t tiles_t = CeilDiv<int64_t>(args.t, tiling.tile_t);
@@ -69,11 +67,7 @@ double EstimateNs(const GemmVariant& variant, const GemmArgs& args, int num_mult
   const double cached_rows = rows_n / (tiling.shares_tokens() ? 1 : tiling.cluster) +
                              rows_t / (tiling.shares_tokens() ? tiling.cluster : 1);
   const double cache_ns = cached_rows * kRowBytes / cache_bytes_per_ns;
-  double block_ns = std::max({tensor_ns, memory_ns, cache_ns, least_ns});
-  if (args.scaling == Scaling::kBlock && narrow && tiling.tile_t == 128) {
-    block_ns = std::max(block_ns, 220 + 3.4 * rows_n);
-  }
-  if (tiling.is_single(args.scaling)) block_ns = std::max(memory_ns, 250 + 2.7 * rows_n);
+  const double block_ns = std::max({tensor_ns, memory_ns, cache_ns, least_ns});
   const double blocks = static_cast<double>(CeilDiv<int64_t>(args.k, BlockK(args.scaling)));
   return static_cast<double>(waves) * (blocks * block_ns + tile_ns) + launch_ns;
 }

@@ -76,11 +76,6 @@ struct GemmTiling {
   bool in_order = false;
   // The blocks of a cluster share the larger operand: the tokens, or else the weights.
   bool shares_tokens() const { return shape == GemmShape::kNarrow || tile_t > tile_n; }
-  // Under kBlock: tiles for up to 128 tokens that read all of them once.
-  bool is_single(Scaling scaling) const {
-    return scaling == Scaling::kBlock && shape == GemmShape::kWide && tile_t == 128 &&
-           (shares_tokens() || cluster == 1);
-  }
   friend bool operator==(const GemmTiling&, const GemmTiling&) = default;
 };
 

@@ -65,9 +65,6 @@ struct GemmConfig {
   static constexpr bool kCanGate = kNarrow && !kFp8 && kTileT <= kMaxGatedTileT;
   static constexpr bool kCanNorm = kNarrow && !kFp8 && kTileT <= kMaxDeferredTokens;
   static constexpr bool kPromote = kScaling == Scaling::kBlock;
-  // All tokens are one tile (gemm_mainloop_single.cuh).
-  static constexpr bool kSingle =
-      kPromote && !kNarrow && kTileT == 128 && (kSharesTokens || kCluster == 1);
   static constexpr int kBlockK = kFp8 ? 128 : 64;  // elements of kRowBytes
   static constexpr int kStepsPerBlock = 4;         // of 32 bytes, one instruction's K
 
@@ -87,8 +84,7 @@ struct GemmConfig {
 
   // Blocks of K in a stage: enough that a stage is worth waiting for.
   static constexpr int kMaxStageRows = 320;  // 40 KiB
-  static constexpr int kBlocks = kSingle                                  ? 1
-                                 : 4 * (kTileN + kTileT) <= kMaxStageRows ? 4
+  static constexpr int kBlocks = 4 * (kTileN + kTileT) <= kMaxStageRows   ? 4
                                  : 2 * (kTileN + kTileT) <= kMaxStageRows ? 2
                                                                           : 1;
   static constexpr int kGroupBlocks = kSplitK ? kBlocks / kConsumerGroups : kBlocks;
@@ -107,12 +103,10 @@ struct GemmConfig {
   static constexpr int kStageBytes = kBlocks * (kBlockBytesW + kBlockBytesX + kBlockBytesScale);
   static constexpr int kStageSpace = kBlocks * (kBlockBytesW + kBlockBytesX + kScalePitch);
   static constexpr int kExchangeBytes = kSplitK ? kSlabs * kRegs * 128 * 4 : 0;
-  // Tiles leave through shared memory where they are whole boxes wide. One buffer where scales take
-  // a stage's room otherwise.
-  static constexpr bool kHasBoxes = !kNarrow && kWidth % 64 == 0;
-  static constexpr int kStoreBuffers = kSingle ? std::max(kWidth / 64, 1) : kPromote ? 1 : 2;
+  // One where scales take a stage's room otherwise.
+  static constexpr int kStoreBuffers = kPromote ? 1 : 2;
   static constexpr int kStoreBytes =
-      kHasBoxes ? kConsumerThreads / 32 * kStoreBuffers * kStoreRows * kRowBytes : 0;
+      kNarrow ? 0 : kConsumerThreads / 32 * kStoreBuffers * kStoreRows * kRowBytes;
   static constexpr int kBarrierBytes = 512;
   static constexpr int kFixedBytes =
       1024 /* alignment */ + kBarrierBytes + kExchangeBytes + kStoreBytes;

@@ -15,7 +15,7 @@
 // Requires   16-byte rows of x and w; x_scale rows padded to kXScaleRows
 
 #include "ops/matmul/sm90/gemm_fused_store.cuh"
-#include "ops/matmul/sm90/gemm_mainloop_single.cuh"
+#include "ops/matmul/sm90/gemm_mainloop_wide.cuh"
 
 namespace hayate::ops::sm90 {
 
@@ -69,27 +69,28 @@ class TileStore {
 
   // Before the products of the tile.
   __device__ __forceinline__ void Begin(const GemmParams& params, int t0, int n0) {
-    if constexpr (C::kHasBoxes) scales_.Load(params, t0, n0);
+    if constexpr (!C::kNarrow) scales_.Load(params, t0, n0);
     if constexpr (C::kCanNorm) fused_.Begin(params, t0, n0);
   }
   // After them. Tokens end at t_end.
   __device__ __forceinline__ void Tile(const GemmParams& params, Slabs<C>& sum, int t0, int t_end,
                                        int n0) {
 #pragma unroll
-    for (int slab = 0; slab < C::kSlabs; ++slab) Slab(params, sum[slab], slab, t0, t_end, n0);
-  }
-  __device__ __forceinline__ void Slab(const GemmParams& params, float (&sum)[C::kRegs], int slab,
-                                       int t0, int t_end, int n0) {
-    if constexpr (C::kHasBoxes) {
-      if (params.bulk_stores) return boxes_.Slab(params, scales_, sum, slab, t0, n0);
+    for (int slab = 0; slab < C::kSlabs; ++slab) {
+      if constexpr (!C::kNarrow) {
+        if (params.bulk_stores) {
+          boxes_.Slab(params, scales_, sum[slab], slab, t0, n0);
+          continue;
+        }
+      }
+      if constexpr (C::kCanGate) {
+        if (fused_.Slab(params, sum[slab], t0 + slab * 64, t_end, n0)) continue;
+      }
+      StoreSlab<C>(params, sum[slab], t0 + slab * 64, t_end, n0, fused_.RowScale(params));
     }
-    if constexpr (C::kCanGate) {
-      if (fused_.Slab(params, sum, t0 + slab * 64, t_end, n0)) return;
-    }
-    StoreSlab<C>(params, sum, t0 + slab * 64, t_end, n0, fused_.RowScale(params));
   }
   __device__ void End() const {
-    if constexpr (C::kHasBoxes) boxes_.End();
+    if constexpr (!C::kNarrow) boxes_.End();
   }
 
  private:
@@ -97,8 +98,8 @@ class TileStore {
     Nothing() = default;
     __device__ explicit Nothing(const GemmShared<C>&) {}
   };
-  std::conditional_t<C::kHasBoxes, BoxStore<C>, Nothing> boxes_;
-  std::conditional_t<C::kHasBoxes, TileScales<C>, Nothing> scales_;
+  std::conditional_t<C::kNarrow, Nothing, BoxStore<C>> boxes_;
+  std::conditional_t<C::kNarrow, Nothing, TileScales<C>> scales_;
   FusedStore<C> fused_;
 };
 
@@ -155,14 +156,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kSlim ? 2 : 1)
   } else {
     if constexpr (!C::kSlim) RaiseRegisters<232>();
     WaitForPriorLaunches();
-    const int group = static_cast<int>(threadIdx.x) / 128 - 1;
-    if constexpr (C::kSingle) {
-      TileStore<C> store(shared);
-      ConsumeScaledSingle<C>(params, shared, GroupOrigin<C>(group), store);
-      store.End();
-    } else {
-      Consume<C>(params, shared, group);
-    }
+    Consume<C>(params, shared, static_cast<int>(threadIdx.x) / 128 - 1);
   }
   // A block's shared memory is written by its partners until all are done.
   if constexpr (C::kCluster > 1) ClusterSync();
