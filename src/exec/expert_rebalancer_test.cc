@@ -15,6 +15,7 @@ namespace hayate::exec {
 namespace {
 
 using testing::Layout;
+using testing::LayoutsThatMove;
 using testing::MakeArrivals;
 using testing::MixtureServer;
 
@@ -42,14 +43,7 @@ TEST_P(MovedExperts, ChangeNoTokenWhileSequencesRun) {
   MixtureServer one(folder.c_str(), {}, kTokens);
   const auto arrivals = MakeArrivals(one.executor().facts().vocab_size, 11);
   const auto expected = one.Serve(arrivals);
-  const int32_t experts = one.executor().num_experts();
-  const auto redundant = [&](int ranks) { return ranks - 1 - (experts - 1) % ranks + ranks; };
-  const Layout layouts[] = {
-      {.num_ranks = 2, .dp_size = 2, .num_redundant = redundant(2), .rebalance_interval = 3},
-      {.num_ranks = 4, .dp_size = 4, .num_redundant = redundant(4), .rebalance_interval = 1},
-      {.num_ranks = 4, .dp_size = 2, .num_redundant = redundant(4), .rebalance_interval = 4},
-      {.num_ranks = 2, .ep_size = 2, .num_redundant = redundant(2), .rebalance_interval = 5}};
-  for (const Layout& layout : layouts) {
+  for (const Layout& layout : LayoutsThatMove(one.executor().num_experts())) {
     MixtureServer server(folder.c_str(), layout, kTokens);
     EXPECT_EQ(server.Serve(arrivals), expected)
         << layout.num_ranks << " ranks, " << layout.dp_size << " dp ranks";

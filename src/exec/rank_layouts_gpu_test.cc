@@ -12,6 +12,7 @@ namespace hayate::exec {
 namespace {
 
 using testing::Layout;
+using testing::LayoutsThatMove;
 using testing::MakeArrivals;
 using Server = testing::MixtureServer;
 
@@ -81,14 +82,7 @@ TEST_P(MovedExpertsGpu, ChangeNoTokenWhileSequencesRun) {
   Server one(Checkpoint().c_str(), {.device = DeviceKind::kCuda}, 1200);
   const auto arrivals = MakeArrivals(one.executor().facts().vocab_size, 11);
   const auto expected = one.Serve(arrivals);
-  const int32_t experts = one.executor().num_experts();
-  const auto redundant = [&](int ranks) { return ranks - 1 - (experts - 1) % ranks + ranks; };
-  const Layout layouts[] = {
-      {.num_ranks = 2, .dp_size = 2, .num_redundant = redundant(2), .rebalance_interval = 3},
-      {.num_ranks = 4, .dp_size = 4, .num_redundant = redundant(4), .rebalance_interval = 1},
-      {.num_ranks = 4, .dp_size = 2, .num_redundant = redundant(4), .rebalance_interval = 4},
-      {.num_ranks = 2, .ep_size = 2, .num_redundant = redundant(2), .rebalance_interval = 5}};
-  for (Layout layout : layouts) {
+  for (Layout layout : LayoutsThatMove(one.executor().num_experts())) {
     SCOPED_TRACE(std::to_string(layout.num_ranks) + " ranks, " + std::to_string(layout.dp_size) +
                  " dp ranks");
     Server on_cpu(Checkpoint().c_str(), layout, 1200);

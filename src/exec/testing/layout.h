@@ -20,4 +20,13 @@ struct Layout {
   DeviceKind device = DeviceKind::kCpu;
 };
 
+// On which experts of a mixture move while it serves; copies make their number divide.
+inline std::vector<Layout> LayoutsThatMove(int32_t num_experts) {
+  const auto redundant = [&](int ranks) { return ranks - 1 - (num_experts - 1) % ranks + ranks; };
+  return {{.num_ranks = 2, .dp_size = 2, .num_redundant = redundant(2), .rebalance_interval = 3},
+          {.num_ranks = 4, .dp_size = 4, .num_redundant = redundant(4), .rebalance_interval = 1},
+          {.num_ranks = 4, .dp_size = 2, .num_redundant = redundant(4), .rebalance_interval = 4},
+          {.num_ranks = 2, .ep_size = 2, .num_redundant = redundant(2), .rebalance_interval = 5}};
+}
+
 }  // namespace hayate::exec::testing
