@@ -224,8 +224,10 @@ def neighbours(server: Server, options: argparse.Namespace) -> dict:
     for kind in kinds:
         shown = {"answered": sum(one[kind][2] for one in rounds)}
         for index, what in enumerate(("stream", "steps")):
-            summaries = [summary(one[kind][index]) for one in rounds]
-            shown[what] = {name: round(statistics.median(s[name] for s in summaries), 2) for name in summaries[0]}
+            # Beside short requests every step may have a prompt.
+            summaries = [summary(one[kind][index]) for one in rounds if one[kind][index]]
+            if summaries:
+                shown[what] = {name: round(statistics.median(s[name] for s in summaries), 2) for name in summaries[0]}
         result[kind if kind == "alone" else f"beside {kind}"] = shown
     return result
 
