@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -15,6 +16,7 @@
 #include "base/error.h"
 #include "base/json_writer.h"
 #include "base/rng.h"
+#include "obs/step_trace.h"
 
 namespace hayate::app {
 namespace {
@@ -30,6 +32,7 @@ struct BenchOfflineOptions {
   uint64_t seed = 0;
   bool json = false;
   std::string output_file;
+  std::string trace_file;
 };
 
 struct OfflineResult {
@@ -84,6 +87,11 @@ class OfflineRun {
     RETURN_IF_ERROR(AwaitAll(options_.num_prompts));
     result_.seconds = SecondsSince(begin_ns_);
     return result_;
+  }
+  // The last steps, at most as many as the engine remembers.
+  std::string TraceJson() const {
+    const obs::StepLog& log = stack_->step_log();
+    return obs::StepTraceJson(log.Snapshot(std::numeric_limits<size_t>::max()));
   }
 
  private:
@@ -173,6 +181,13 @@ std::string ToJson(const BenchOfflineOptions& options, const OfflineResult& resu
   return out;
 }
 
+Status Write(const std::string& path, std::ios::openmode mode, const std::string& text) {
+  std::ofstream file(path, mode);
+  file << text;
+  if (file.flush()) return OkStatus();
+  return Error(ErrorCode::kIo, "cannot write {}", path);
+}
+
 Status BenchOffline(const BenchOfflineOptions& options) {
   ASSIGN_OR_RETURN(const auto run, OfflineRun::Create(options));
   ASSIGN_OR_RETURN(const OfflineResult result, run->Run());
@@ -185,11 +200,11 @@ Status BenchOffline(const BenchOfflineOptions& options) {
                static_cast<double>(result.input_tokens + result.output_tokens) / result.seconds,
                options.num_prompts, result.seconds);
   }
-  if (options.output_file.empty()) return OkStatus();
-  std::ofstream file(options.output_file, std::ios::app);
-  file << line << '\n';
-  if (file.flush()) return OkStatus();
-  return Error(ErrorCode::kIo, "cannot write {}", options.output_file);
+  if (!options.output_file.empty()) {
+    RETURN_IF_ERROR(Write(options.output_file, std::ios::app, line + '\n'));
+  }
+  if (options.trace_file.empty()) return OkStatus();
+  return Write(options.trace_file, std::ios::trunc, run->TraceJson());
 }
 
 }  // namespace
@@ -215,6 +230,8 @@ void AddBenchOffline(CLI::App& bench, Command& chosen) {
   command->add_option("--seed", options->seed, "of ids and lengths");
   command->add_flag("--json", options->json, "one JSON object");
   command->add_option("--output-file", options->output_file, "a line of JSON is appended to it");
+  command->add_option("--trace-file", options->trace_file,
+                      "the last steps, at most 4,096, for chrome://tracing and ui.perfetto.dev");
   AddModelFlags(*command, options->model);
   AddSchedulingFlags(*command, options->model);
   command->callback([&chosen, options] { chosen = [options] { return BenchOffline(*options); }; });
