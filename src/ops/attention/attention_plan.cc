@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -20,6 +21,8 @@ constexpr int32_t kMinPiecePages = 16;
 // than they win by spreading over more multiprocessors.
 constexpr int32_t kRoundPages = 2;
 constexpr int32_t kMaxRoundedPages = 16;
+// Beginning, merging and storing a stretch takes a block as long as so many pages more.
+constexpr int32_t kStretchPages = 1;
 
 // Two blocks of the decode kernel on a multiprocessor: one merges and stores while the other reads.
 int32_t NumBlocks(const AttentionPlanShape& shape) { return 2 * shape.num_processors; }
@@ -87,14 +90,31 @@ bool IsShortRow(const AttentionPlanShape& shape, const HostRows& rows) {
          shape.num_kv_heads * kRowBlocks * 3 <= shape.num_processors * 2;
 }
 
-// Hands items to blocks in order, so that each block gets about equal numbers of pages.
+// By position an item is cut into so many stretches.
+int32_t NumPieces(const DecodeItem& item) {
+  return std::clamp((item.page_end - item.page_begin) / kMinPiecePages, 1, kMaxPieces);
+}
+
+// What a step's decode rows come to, over all kv heads.
+struct DecodeWork {
+  int64_t pages = 0;      // an item is at least kRoundPages
+  int64_t stretches = 0;  // at most
+  int32_t queries = 0;    // the most of an item
+};
+
+// Hands items to blocks in order, so that each block gets about equal work, counted in pages.
 class DecodePlanner {
  public:
-  DecodePlanner(const AttentionPlanShape& shape, int64_t total_pages, int32_t* begin,
+  DecodePlanner(const AttentionPlanShape& shape, const DecodeWork& work, int32_t* begin,
                 DecodeItem* items)
-      : shape_(shape), total_(total_pages), begin_(begin), items_(items) {
-    const int64_t quota = CeilDiv<int64_t>(total_, NumBlocks(shape));
-    if (quota < kMaxRoundedPages) rounded_quota_ = AlignUp<int64_t>(quota, kRoundPages);
+      : shape_(shape), begin_(begin), items_(items) {
+    const int64_t quota = CeilDiv<int64_t>(work.pages, NumBlocks(shape));
+    if (quota < kMaxRoundedPages) {
+      rounded_quota_ = AlignUp<int64_t>(quota, kRoundPages);
+    } else {
+      stretch_pages_ = kStretchPages;
+      total_ = work.pages + work.stretches * kStretchPages;
+    }
     begin_[0] = 0;
   }
 
@@ -102,17 +122,17 @@ class DecodePlanner {
   void Add(DecodeItem item) {
     const bool by_position = shape_.split == SplitRule::kByPosition;
     const int32_t first = num_items_, begin = item.page_begin, end = item.page_end;
-    const int32_t pages = end - begin;
-    const int32_t pieces = std::clamp(pages / kMinPiecePages, 1, kMaxPieces);
+    const int32_t pages = end - begin, pieces = NumPieces(item);
     int32_t piece = 0;
+    done_ += std::max(kRoundPages - pages, 0);
     do {
-      const int64_t room = item.page_begin + BlockEnd() - done_;
+      const int64_t room = item.page_begin + std::max<int64_t>(1, Room());
       const int64_t stop = by_position ? begin + ++piece * pages / pieces : room;
       item.page_end = static_cast<int32_t>(std::min<int64_t>(end, stop));
       items_[num_items_++] = item;
-      done_ += item.page_end - item.page_begin;
+      done_ += item.page_end - item.page_begin + stretch_pages_;
       item.page_begin = item.page_end;
-      while (done_ >= BlockEnd() && block_ + 1 < NumBlocks(shape_)) begin_[++block_] = num_items_;
+      while (Room() < 1 && block_ + 1 < NumBlocks(shape_)) begin_[++block_] = num_items_;
     } while (item.page_begin < end);
     NumberPieces(first);
   }
@@ -123,10 +143,13 @@ class DecodePlanner {
   }
 
  private:
-  // Pages of all blocks up to and with the current one.
-  int64_t BlockEnd() const {
-    if (rounded_quota_ > 0) return (block_ + 1) * rounded_quota_;
-    return (block_ + 1) * total_ / NumBlocks(shape_);
+  // The pages of one more stretch that the current block has time for; the last block has to.
+  int64_t Room() const {
+    const int64_t blocks = NumBlocks(shape_);
+    if (block_ + 1 == blocks) return std::numeric_limits<int32_t>::max();
+    const int64_t end = rounded_quota_ > 0 ? (block_ + 1) * rounded_quota_  //
+                                           : (block_ + 1) * total_ / blocks;
+    return end - done_ - stretch_pages_;
   }
 
   void NumberPieces(int32_t first) {
@@ -140,11 +163,11 @@ class DecodePlanner {
   }
 
   const AttentionPlanShape& shape_;
-  const int64_t total_;
   int32_t* const begin_;
   DecodeItem* const items_;
-  int64_t rounded_quota_ = 0;  // 0: the exact share
-  int64_t done_ = 0;           // pages
+  int64_t rounded_quota_ = 0;  // 0: the exact share of total_
+  int64_t stretch_pages_ = 0, total_ = 0;
+  int64_t done_ = 0;
   int32_t block_ = 0, num_items_ = 0, num_slots_ = 0;
 };
 
@@ -173,13 +196,16 @@ void ForDecodeTokens(const AttentionPlanShape& shape, const HostRows& rows, cons
 
 void PlanDecode(const AttentionPlanShape& shape, const HostRows& rows, int32_t* begin,
                 DecodeItem* items, AttentionPlan* plan) {
-  int64_t pages = 0;
-  int32_t queries = 0;
+  const bool by_position = shape.split == SplitRule::kByPosition;
+  // Every block may end within an item, whose rest is one more stretch.
+  DecodeWork work{.stretches = by_position ? 0 : NumBlocks(shape)};
   ForDecodeTokens(shape, rows, [&](const DecodeItem& item) {
-    pages += int64_t{item.page_end - item.page_begin} * shape.num_kv_heads;
-    queries = std::max(queries, item.num_tokens * shape.group_size);
+    const int32_t pages = std::max(item.page_end - item.page_begin, kRoundPages);
+    work.pages += int64_t{pages} * shape.num_kv_heads;
+    work.stretches += int64_t{by_position ? NumPieces(item) : 1} * shape.num_kv_heads;
+    work.queries = std::max(work.queries, item.num_tokens * shape.group_size);
   });
-  DecodePlanner planner(shape, pages, begin, items);
+  DecodePlanner planner(shape, work, begin, items);
   ForDecodeTokens(shape, rows, [&](DecodeItem item) {
     for (int32_t head = 0; head < shape.num_kv_heads; ++head) {
       item.kv_head = static_cast<uint16_t>(head);
@@ -187,9 +213,9 @@ void PlanDecode(const AttentionPlanShape& shape, const HostRows& rows, int32_t* 
     }
   });
   const int32_t num_items = planner.Finish();
-  plan->num_decode_blocks = queries > 0 ? NumBlocks(shape) : 0;
-  plan->decode_queries = queries <= 8 ? 8 : kMaxDecodeQueries;
-  if (shape.split == SplitRule::kByPosition) plan->decode_queries = QueriesPerItem(shape);
+  plan->num_decode_blocks = work.queries > 0 ? NumBlocks(shape) : 0;
+  plan->decode_queries = work.queries <= 8 ? 8 : kMaxDecodeQueries;
+  if (by_position) plan->decode_queries = QueriesPerItem(shape);
   plan->staged_bytes = BeginBytes(shape) + num_items * int64_t{sizeof(DecodeItem)};
 }
 
