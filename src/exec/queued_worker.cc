@@ -9,7 +9,6 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "ops/step_inputs/step_inputs.h"
-#include "tensor/discard_graph.h"
 
 namespace hayate::exec {
 namespace {
@@ -576,7 +575,7 @@ bool QueuedWorker::UseIdleTime() {
 void QueuedWorker::UseModel(models::Model& model) {
   CHECK(drafter_ == nullptr) << "the drafter reads the model's features";
   model_ = &model;
-  for (Graph& graph : graphs_) DiscardGraph(device_, std::exchange(graph, Graph{}));
+  for (Graph& graph : graphs_) device_.Discard(std::exchange(graph, Graph{}));
   num_captured_ = 0;
 }
 

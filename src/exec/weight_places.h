@@ -45,6 +45,7 @@ class WeightPlaces final : public Device {
   void BeginCapture(Stream stream) override { device_.BeginCapture(stream); }
   Graph EndCapture(Stream stream) override { return device_.EndCapture(stream); }
   void Launch(Graph graph, Stream stream) override { device_.Launch(graph, stream); }
+  void Discard(Graph graph) override { device_.Discard(graph); }
   void Upload(void* to, const void* from, size_t bytes) override {
     device_.Upload(to, from, bytes);
   }

@@ -44,6 +44,7 @@ class CarvedDevice final : public Device {
   void BeginCapture(Stream) override {}
   Graph EndCapture(Stream) override { return {}; }
   void Launch(Graph, Stream) override {}
+  void Discard(Graph) override {}
   void Upload(void*, const void*, size_t) override {}
   Stream load_stream() override { return {}; }
   void FinishLoading() override {}

@@ -60,6 +60,7 @@ class CpuDevice final : public Device {
   void BeginCapture(Stream) override {}
   Graph EndCapture(Stream) override { return {}; }
   void Launch(Graph, Stream) override { CHECK(false) << "no graph was captured"; }
+  void Discard(Graph) override {}
 
   void Upload(void* to, const void* from, size_t bytes) override { Copy({}, to, from, bytes); }
   Stream load_stream() override { return NewStream(); }

@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "tensor/cuda_build.h"
-#include "tensor/discard_graph.h"
 
 namespace hayate {
 
@@ -20,13 +19,6 @@ void PrepareToShareGpus() {
   constexpr int kKeep = 0;
   ::setenv("CUDA_MODULE_LOADING", "EAGER", kKeep);
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", kKeep);
-}
-
-// Only CUDA devices record graphs.
-void DiscardGraph(Device& device, Graph graph) {
-  if constexpr (kCudaBuild) {
-    if (graph.handle != nullptr) cuda::DiscardGraph(device, graph);
-  }
 }
 
 int CountCudaDevices() {

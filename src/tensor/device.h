@@ -34,7 +34,8 @@ struct Event {
   void* handle = nullptr;  // cudaEvent_t, or null on the CPU
 };
 
-// Launches recorded once and replayed as one. A handle owned by the device, freed with it.
+// Launches recorded once and replayed as one. A handle owned by the device, freed with it or before
+// by Discard.
 struct Graph {
   void* handle = nullptr;  // cudaGraphExec_t; null where the device has no graphs
 };
@@ -69,6 +70,8 @@ class Device {
   virtual void BeginCapture(Stream stream) = 0;
   virtual Graph EndCapture(Stream stream) = 0;
   virtual void Launch(Graph graph, Stream stream) = 0;
+  // Frees a graph that is not running; a null one is nothing. The rank's thread.
+  virtual void Discard(Graph graph) = 0;
 
   // Loading: copies any host memory into device memory at the full rate of the link, in order with
   // what is queued on load_stream(). `from` may be reused when it returns. The rank's thread.

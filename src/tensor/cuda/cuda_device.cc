@@ -78,7 +78,8 @@ class CudaDevice final : public Device {
     CUDA_CHECK(this, cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph.handle), AsStream(stream)));
   }
 
-  void Discard(Graph graph) {
+  void Discard(Graph graph) override {
+    if (graph.handle == nullptr) return;
     const auto known = std::ranges::find(graphs_, static_cast<cudaGraphExec_t>(graph.handle));
     if (known == graphs_.end()) return;
     CUDA_CHECK(this, cudaGraphExecDestroy(*known));
@@ -207,8 +208,6 @@ Result<std::unique_ptr<Device>> MakeDevice(const CudaDeviceOptions& options) {
   RETURN_IF_ERROR(device->Open(options.memory_fraction));
   return std::unique_ptr<Device>(std::move(device));
 }
-
-void DiscardGraph(Device& device, Graph graph) { static_cast<CudaDevice&>(device).Discard(graph); }
 
 int CountDevices() {
   int count = 0;

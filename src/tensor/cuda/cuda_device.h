@@ -11,7 +11,5 @@ namespace hayate::cuda {
 
 Result<std::unique_ptr<Device>> MakeDevice(const CudaDeviceOptions& options);
 int CountDevices();
-// `device` is one of MakeDevice, the graph one of its own.
-void DiscardGraph(Device& device, Graph graph);
 
 }  // namespace hayate::cuda
