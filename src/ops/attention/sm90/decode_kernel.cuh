@@ -118,6 +118,13 @@ struct WarpState {
       }
     }
   }
+  // `sum` is of the lane's own keys; this, of all the warp's keys, in every lane.
+  __device__ __forceinline__ float WholeSum(int n, int e) const {
+    float whole = sum[n][e];
+#pragma unroll
+    for (int lane = 4; lane < 32; lane *= 2) whole += __shfl_xor_sync(~0u, whole, lane);
+    return whole;
+  }
 };
 
 template <typename S>
@@ -323,9 +330,7 @@ __device__ __forceinline__ void Leave(const WarpState<S>& state, DecodeShared<S>
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const int query = 8 * n + 2 * j + e;
-      float sum = state.sum[n][e];
-#pragma unroll
-      for (int lane = 4; lane < 32; lane *= 2) sum += __shfl_xor_sync(~0u, sum, lane);
+      const float sum = state.WholeSum(n, e);
       if (r == 0) {
         shared->max[warp][query] = state.max[n][e];
         shared->sum[warp][query] = sum;

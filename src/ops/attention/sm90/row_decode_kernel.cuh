@@ -64,9 +64,7 @@ __device__ __forceinline__ void Send(const WarpState<S>& state, int32_t num_quer
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const int query = 8 * n + 2 * j + e;
-      float sum = state.sum[n][e];
-#pragma unroll
-      for (int lane = 4; lane < 32; lane *= 2) sum += __shfl_xor_sync(~0u, sum, lane);
+      const float sum = state.WholeSum(n, e);
       if (query >= num_queries) continue;
       *InBlock(&shared->max_sum[part][query], r) = make_float2(state.max[n][e], sum);
       if (state.max[n][e] == -INFINITY) continue;  // no key was visible: nobody reads the rest
