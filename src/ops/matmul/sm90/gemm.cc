@@ -132,8 +132,8 @@ GemmTiling ChooseGemm(const GemmArgs& args, int num_multiprocessors) {
   for (const GemmShape shape : {GemmShape::kNarrow, GemmShape::kWide}) {
     if (shape == GemmShape::kNarrow && args.t > kMaxNarrow) continue;
     for (const GemmVariant& variant : VariantsOf(args.scaling, shape)) {
-      const bool small = shape == GemmShape::kNarrow && variant.tiling.tile_n <= kMaxSplitTileN;
-      if (small && variant.tiling.in_order != (args.order == SumOrder::kFixed)) continue;
+      const bool fixed = args.order == SumOrder::kFixed;
+      if (fixed ? !SumsInOrder(args.scaling, variant.tiling) : variant.tiling.in_order) continue;
       if (Defers(args) && !CanDefer(variant.tiling)) continue;
       const double ns = EstimateNs(variant, args, num_multiprocessors);
       if (best != nullptr && ns >= best_ns) continue;
@@ -145,6 +145,12 @@ GemmTiling ChooseGemm(const GemmArgs& args, int num_multiprocessors) {
 }
 
 GemmTiling ChooseGemm(const GemmArgs& args) { return ChooseGemm(args, NumMultiprocessors()); }
+
+bool SumsInOrder(Scaling scaling, const GemmTiling& tiling) {
+  if (tiling.in_order || tiling.shape == GemmShape::kWide) return true;
+  const bool skinny = scaling == Scaling::kNone && tiling.tile_t <= kMaxSkinnyTokens;
+  return tiling.tile_n > kMaxSplitTileN && !skinny;
+}
 
 bool CanGate(const GemmTiling& tiling) {
   return tiling.shape == GemmShape::kNarrow && tiling.tile_t <= kMaxGatedTileT;

@@ -65,9 +65,11 @@ enum class GemmShape : uint8_t {
   kWide,    // many tokens: what counts is how often an operand is used once it is on chip
 };
 
-// Every tiling sums a row's products in order of K, but for narrow tiles of up to kMaxSplitTileN
-// features that are not `in_order`, which sum even and odd blocks of K apart.
+// Every tiling sums a row's products in order of K, but for these narrow ones that are not
+// `in_order`: tiles of up to kMaxSplitTileN features sum even and odd blocks of K apart, bf16 tiles
+// of up to kMaxSkinnyTokens tokens the four steps of blocks.
 inline constexpr int kMaxSplitTileN = 48;
+inline constexpr int kMaxSkinnyTokens = 16;
 struct GemmTiling {
   GemmShape shape = GemmShape::kNarrow;
   int16_t tile_n = 128;  // output features
@@ -79,6 +81,7 @@ struct GemmTiling {
   friend bool operator==(const GemmTiling&, const GemmTiling&) = default;
 };
 
+bool SumsInOrder(Scaling scaling, const GemmTiling& tiling);
 // Tiles of up to 64 tokens.
 bool CanGate(const GemmTiling& tiling);
 // Sums of squares of a row that a launch with `squares` leaves.

@@ -73,6 +73,8 @@ struct GemmConfig {
   // for 16 features as for 48 (it reads 64 rows of tokens), so in the narrowest tiles the groups
   // share the blocks of K instead, and add their sums at the end, unless sums must go in order.
   static constexpr bool kSplitK = kNarrow && kTileN <= kMaxSplitTileN && !kInOrder;
+  // Few tokens are multiplied by warps of their own (gemm_skinny.cuh), unless in order.
+  static constexpr bool kSkinny = kNarrow && !kFp8 && kTileT <= kMaxSkinnyTokens && !kInOrder;
   static constexpr int kWidth = kNarrow && !kSplitK ? kTileN / kConsumerGroups : kTileN;
   static constexpr int kSlabs = kNarrow ? std::max(kTileT / 64, 1) : kTileT / 64 / kConsumerGroups;
   static constexpr int kRegs = kWidth / 2;  // accumulators of a slab

@@ -16,6 +16,7 @@
 
 #include "ops/matmul/sm90/gemm_fused_store.cuh"
 #include "ops/matmul/sm90/gemm_mainloop_wide.cuh"
+#include "ops/matmul/sm90/gemm_skinny.cuh"
 
 namespace hayate::ops::sm90 {
 
@@ -120,6 +121,8 @@ __device__ void Consume(const GemmParams& params, const GemmShared<C>& shared, i
       MultiplyScaled<C>(sum, params, shared, ring, origin, work);
     } else if constexpr (C::kPromote) {
       MultiplyScaledWide<C>(sum, params, shared, ring, origin, turns, work);
+    } else if constexpr (C::kSkinny) {
+      MultiplySkinny<C>(sum, params, shared, ring, origin);
     } else {
       MultiplyPlain<C>(sum, params, shared, ring, origin);
     }

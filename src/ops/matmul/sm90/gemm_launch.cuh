@@ -36,22 +36,38 @@ constexpr GemmVariant Variant() {
           .launch = &LaunchGemm<GemmConfig<kScaling, kShape, kTileN, kTileT, kCluster, kInOrder>>};
 }
 
-// Narrow tiles of every width that evens out the shares of some N.
+// Narrow tiles of every width that evens out the shares of some N. fp8 tiles of 64 features and
+// more sum in order as they are.
 template <Scaling kScaling>
 std::span<const GemmVariant> NarrowVariants() {
   constexpr GemmShape kNarrow = GemmShape::kNarrow;
+  constexpr bool kInOrder = kScaling == Scaling::kNone;
   static constexpr GemmVariant kVariants[] = {
-      Variant<kScaling, kNarrow, 32, 16, 1, true>(), Variant<kScaling, kNarrow, 48, 16, 1, true>(),
-      Variant<kScaling, kNarrow, 16, 16, 1>(),       Variant<kScaling, kNarrow, 32, 16, 1>(),
-      Variant<kScaling, kNarrow, 48, 16, 1>(),       Variant<kScaling, kNarrow, 64, 16, 1>(),
-      Variant<kScaling, kNarrow, 80, 16, 1>(),       Variant<kScaling, kNarrow, 96, 16, 1>(),
-      Variant<kScaling, kNarrow, 112, 16, 1>(),      Variant<kScaling, kNarrow, 192, 16, 1>(),
-      Variant<kScaling, kNarrow, 16, 64, 2>(),       Variant<kScaling, kNarrow, 32, 64, 2>(),
-      Variant<kScaling, kNarrow, 48, 64, 2>(),       Variant<kScaling, kNarrow, 64, 64, 2>(),
-      Variant<kScaling, kNarrow, 80, 64, 2>(),       Variant<kScaling, kNarrow, 96, 64, 2>(),
-      Variant<kScaling, kNarrow, 112, 64, 2>(),      Variant<kScaling, kNarrow, 192, 64, 2>(),
-      Variant<kScaling, kNarrow, 32, 128, 2>(),      Variant<kScaling, kNarrow, 64, 128, 2>(),
-      Variant<kScaling, kNarrow, 96, 128, 2>(),      Variant<kScaling, kNarrow, 192, 128, 2>(),
+      Variant<kScaling, kNarrow, 32, 16, 1, true>(),
+      Variant<kScaling, kNarrow, 48, 16, 1, true>(),
+      Variant<kScaling, kNarrow, 64, 16, 1, kInOrder>(),
+      Variant<kScaling, kNarrow, 96, 16, 1, kInOrder>(),
+      Variant<kScaling, kNarrow, 192, 16, 1, kInOrder>(),
+      Variant<kScaling, kNarrow, 16, 16, 1>(),
+      Variant<kScaling, kNarrow, 32, 16, 1>(),
+      Variant<kScaling, kNarrow, 48, 16, 1>(),
+      Variant<kScaling, kNarrow, 64, 16, 1>(),
+      Variant<kScaling, kNarrow, 80, 16, 1>(),
+      Variant<kScaling, kNarrow, 96, 16, 1>(),
+      Variant<kScaling, kNarrow, 112, 16, 1>(),
+      Variant<kScaling, kNarrow, 192, 16, 1>(),
+      Variant<kScaling, kNarrow, 16, 64, 2>(),
+      Variant<kScaling, kNarrow, 32, 64, 2>(),
+      Variant<kScaling, kNarrow, 48, 64, 2>(),
+      Variant<kScaling, kNarrow, 64, 64, 2>(),
+      Variant<kScaling, kNarrow, 80, 64, 2>(),
+      Variant<kScaling, kNarrow, 96, 64, 2>(),
+      Variant<kScaling, kNarrow, 112, 64, 2>(),
+      Variant<kScaling, kNarrow, 192, 64, 2>(),
+      Variant<kScaling, kNarrow, 32, 128, 2>(),
+      Variant<kScaling, kNarrow, 64, 128, 2>(),
+      Variant<kScaling, kNarrow, 96, 128, 2>(),
+      Variant<kScaling, kNarrow, 192, 128, 2>(),
   };
   return kVariants;
 }
