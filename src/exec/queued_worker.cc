@@ -134,7 +134,6 @@ int64_t QueuedWorker::FixedBytes(const models::Model& model, const models::Draft
   scratch += static_cast<int64_t>(FeatureBytes(model, drafter, limits));
   return scratch + WorkspaceBytes(model, drafter, limits) +
          static_cast<int64_t>(StageBytes(model, limits)) +
-         static_cast<int64_t>(ResultBytes(limits.max_logits)) +
          static_cast<int64_t>(HiddenFloats(model, limits) * sizeof(float)) +
          static_cast<int64_t>(sizeof(int32_t)) *
              (static_cast<int64_t>(TableInts(limits)) * limits.num_groups + limits.max_rows +
@@ -199,7 +198,6 @@ Status QueuedWorker::Allocate(std::span<const int32_t> pool_pages) {
   ASSIGN_OR_RETURN(last_tokens_, take(rows * sizeof(int32_t)));
   ASSIGN_OR_RETURN(counts_, take(rows * vocab * sizeof(int32_t)));
   ASSIGN_OR_RETURN(logits_, take(static_cast<size_t>(limits.max_logits) * vocab * sizeof(float)));
-  ASSIGN_OR_RETURN(results_, take(ResultBytes(limits.max_logits)));
   ASSIGN_OR_RETURN(hidden_, take(HiddenFloats(*model_, limits) * sizeof(float)));
   const size_t mask_bytes =
       static_cast<size_t>(limits.max_logits) * MaskBytes(model_->facts().vocab_size);
@@ -261,7 +259,9 @@ void QueuedWorker::ShareWith(Worker& first) {
   const auto& other = static_cast<QueuedWorker&>(first);
   shared_logits_ = As<float>(other.logits_);
   shared_last_tokens_ = As<int32_t>(other.last_tokens_);
-  shared_results_ = other.results_.data();
+  for (size_t side = 0; side < flights_.size(); ++side) {
+    shared_results_[side] = other.flights_[side].results.data();
+  }
   if (drafts_ != nullptr) drafts_->ShareWith(*other.drafts_);
 }
 
@@ -312,7 +312,7 @@ void QueuedWorker::Run(const StepPlan& plan, StepResult& result) {
   draws.logits = As<float>(logits_);
   draws.state = {.last_tokens = As<int32_t>(last_tokens_), .counts = As<int32_t>(counts_)};
   starts.state = draws.state;
-  SetResults(draws);
+  SetResults(flight, draws);
 
   flight.queued_ns = NowNs();
   stage_.Send(stream_);
@@ -334,20 +334,10 @@ void QueuedWorker::Run(const StepPlan& plan, StepResult& result) {
   group_.Barrier(stream_);
   if (draws.num_rows > 0 && group_.rank() == 0) ops::SampleRows(stream_, draws);
   group_.Barrier(stream_);
-  if (group_.rank() == 0 || drafts_ != nullptr) CopyResults(flight, draws.num_rows);
   if (drafts_ != nullptr) RunDrafter(own, side, result);
   device_.Copy(stream_, options_.place.expert_counts.data(), expert_counts_.data(),
                expert_counts_.size());
   device_.Record(flight.done, stream_);
-}
-
-void QueuedWorker::CopyResults(const Flight& flight, int32_t num_rows) {
-  device_.Copy(stream_, flight.results.data(), shared_results_,
-               static_cast<size_t>(num_rows) * sizeof(ops::SampledToken));
-  if (!flight.sampled.has_top) return;
-  const size_t offset = TokenBytes(options_.limits.max_logits);
-  device_.Copy(stream_, flight.results.data() + offset, shared_results_ + offset,
-               TopBytes(options_.limits.max_logits));
 }
 
 void QueuedWorker::RunDrafter(const StepPlan& own, size_t side, StepResult& result) {
@@ -362,7 +352,7 @@ void QueuedWorker::RunDrafter(const StepPlan& own, size_t side, StepResult& resu
       drawn_.rows[static_cast<size_t>(plan_rows_[r])].Reset(own.rows[r].slot);
     }
   }
-  ReadDraws(flight, drawn);
+  ReadDraws(side, drawn);
   const auto first = static_cast<size_t>(num_model_groups());
   drafts_->Run(own, plan_rows_, drawn.rows, sampler_,
                {.page_tables = std::span(device_tables_).subspan(first),
@@ -396,13 +386,14 @@ void QueuedWorker::Finish(StepResult& result) {
   }
   if (Status status = device_.status(); !status.ok()) result.status = std::move(status);
   if (!result.status.ok() || group_.rank() != 0) return;
-  if (drafts_ == nullptr) return ReadDraws(flight, result);
+  if (drafts_ == nullptr) return ReadDraws(side, result);
   drafts_->Finish(side, result);
 }
 
-void QueuedWorker::ReadDraws(const Flight& flight, StepResult& result) const {
+void QueuedWorker::ReadDraws(size_t side, StepResult& result) const {
+  const Flight& flight = flights_[side];
   const auto max_logits = static_cast<size_t>(options_.limits.max_logits);
-  const std::byte* base = flight.results.data();
+  const std::byte* base = shared_results_[side];
   const std::byte* top = base + TokenBytes(options_.limits.max_logits);
   ReadResults(
       flight.sampled, reinterpret_cast<const ops::SampledToken*>(base),
@@ -414,10 +405,10 @@ void QueuedWorker::ReadDraws(const Flight& flight, StepResult& result) const {
   }
 }
 
-void QueuedWorker::SetResults(ops::SampleRowsArgs& args) const {
+void QueuedWorker::SetResults(const Flight& flight, ops::SampleRowsArgs& args) const {
   const auto max_logits = static_cast<size_t>(options_.limits.max_logits);
-  std::byte* top = results_.data() + TokenBytes(options_.limits.max_logits);
-  args.results = As<ops::SampledToken>(results_);
+  std::byte* top = flight.results.data() + TokenBytes(options_.limits.max_logits);
+  args.results = As<ops::SampledToken>(flight.results);
   args.top_ids = reinterpret_cast<int32_t*>(top);
   args.top_logprobs =
       reinterpret_cast<float*>(top + max_logits * ops::kMaxTopLogprobs * sizeof(int32_t));

@@ -2,12 +2,12 @@
 // One rank whose device works off a queue (CUDA; on a CPU device it runs as it is queued, which is
 // how its tests run everywhere). A step is
 //
-//   stage → one copy to the device → step inputs, page copies → forward → sample → one copy back
+//   stage → fetch inputs → step inputs, page copies → forward → sample
 //
 // and nothing of it waits for the device: step k + 1 is queued while k runs. The tokens of k stay
-// on the device for k + 1; the engine's thread waits for the copy back. Steps of decode rows alone
-// are padded to one of a few sizes and replayed as a graph that was captured for that size. With a
-// drafter its pass follows, which begins with a wait for what the target drew.
+// on the device for k + 1, and are written where the engine's thread finds them. Steps of decode
+// rows alone are padded to one of a few sizes and replayed as a graph that was captured for that
+// size. With a drafter its pass follows, which begins with a wait for what the target drew.
 
 #include <array>
 #include <atomic>
@@ -85,8 +85,10 @@ class QueuedWorker final : public Worker {
   };
   struct Flight {
     SampledStep sampled;
-    Buffer results;  // pinned: what `results_` holds after the step
-    Buffer hidden;   // pinned: what `hidden_` holds after it
+    // Pinned, written by the first rank's sampler: tokens, then top ids and top log-probabilities
+    // of [max_logits] rows.
+    Buffer results;
+    Buffer hidden;  // pinned: what `hidden_` holds after the step
     bool has_hidden = false;
     Event drawn;  // with a drafter: the results are there
     Event done;
@@ -127,13 +129,11 @@ class QueuedWorker final : public Worker {
   void RunModel(const models::ForwardBatch& batch);
   size_t GraphOf(const Shape& shape) const;
   Graph Capture(size_t graph);
-  void SetResults(ops::SampleRowsArgs& args) const;
-  // Queues the copy back of what the group's first rank drew.
-  void CopyResults(const Flight& flight, int32_t num_rows);
+  void SetResults(const Flight& flight, ops::SampleRowsArgs& args) const;
   // Waits for what was drawn, reads it, and queues the drafter's pass over the dp rank's rows.
   void RunDrafter(const StepPlan& own, size_t side, StepResult& result);
   // What has come back of the step's draws.
-  void ReadDraws(const Flight& flight, StepResult& result) const;
+  void ReadDraws(size_t side, StepResult& result) const;
 
   Device& device_;
   models::Model* model_;
@@ -162,13 +162,12 @@ class QueuedWorker final : public Worker {
   // vocabulary there, over NVLink.
   float* shared_logits_ = nullptr;
   int32_t* shared_last_tokens_ = nullptr;
-  const std::byte* shared_results_ = nullptr;
+  std::array<const std::byte*, StepStage::kNumSides> shared_results_ = {};  // of its flights
   Buffer masks_;                                         // [max_logits, ⌈V/32⌉] bits
   std::array<Buffer, StepStage::kNumSides> host_masks_;  // pinned
-  Buffer results_;        // tokens, then top ids and top log-probabilities of [max_logits] rows
-  Buffer hidden_;         // [max_logits, H] f32; empty where the model gives none
-  Buffer features_;       // [max_tokens, F] f32, for the drafter
-  Buffer expert_counts_;  // as the place's; empty where rows do not travel
+  Buffer hidden_;                          // [max_logits, H] f32; empty where the model gives none
+  Buffer features_;                        // [max_tokens, F] f32, for the drafter
+  Buffer expert_counts_;                   // as the place's; empty where rows do not travel
   const int32_t* num_unpadded_ = nullptr;  // of the current step; as ForwardContext's
   StepResult drawn_;  // what the group's first rank drew, on the others, for the drafter
   std::vector<ops::AttentionRows> rows_;              // per cache group of the model

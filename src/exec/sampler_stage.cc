@@ -43,7 +43,6 @@ void SamplerStage::Write(const StepPlan& plan, StepStage& stage, ops::SampleRows
   ClearLists();
   step.rows.clear();
   step.drafts.clear();
-  step.has_top = false;
   for (const StepRow& row : plan.rows) AddRow(plan, row, step);
   AddAsked(plan, step);
   args.kernel = ops::SamplerKernelFor(rows_);
@@ -119,7 +118,6 @@ void SamplerStage::AddRow(const StepPlan& plan, const StepRow& row, SampledStep&
                      .num_logprobs = slot.logprobs.num_top});
   }
   if (row.samples) AddDraws(slot, row);
-  step.has_top |= slot.logprobs.num_top > 0 && (row.num_scored > 0 || slot.logprobs.enabled);
 }
 
 void SamplerStage::AddAsked(const StepPlan& plan, SampledStep& step) {

@@ -34,7 +34,6 @@ struct SampledStep {
   };
   std::vector<Row> rows;  // [R] as in the plan that was written
   std::vector<TokenId> drafts;
-  bool has_top = false;  // top_ids and top_logprobs travelled
 };
 
 class SamplerStage {

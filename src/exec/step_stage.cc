@@ -2,6 +2,7 @@
 
 #include "base/align.h"
 #include "base/check.h"
+#include "ops/step_inputs/step_inputs.h"
 
 namespace hayate::exec {
 namespace {
@@ -18,7 +19,7 @@ Result<StepStage> StepStage::Create(Device& device, size_t capacity) {
 }
 
 void StepStage::Send(Stream stream) {
-  stream.device->Copy(stream, device_.data(), host_[side_].data(), used_);
+  ops::FetchInputs(stream, device_.data(), host_[side_].data(), static_cast<int64_t>(used_));
 }
 
 size_t StepStage::Reserve(size_t bytes) {

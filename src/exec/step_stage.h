@@ -1,6 +1,6 @@
 #pragma once
-// The host memory that a step's inputs are written to and the device memory that they travel to in
-// one copy. Arrays are taken in order and lie at the same offsets on both sides; a step that takes
+// The host memory that a step's inputs are written to and the device memory that they travel to at
+// once. Arrays are taken in order and lie at the same offsets on both sides; a step that takes
 // the same sizes again finds them at the same addresses. Owner: the rank's thread.
 
 #include <cstddef>
@@ -44,7 +44,7 @@ class StepStage {
     std::copy(values.begin(), values.end(), staged.host.begin());
     return staged;
   }
-  // Queues the copy of everything taken.
+  // Queues the journey of everything taken.
   void Send(Stream stream);
 
  private:

@@ -1,12 +1,17 @@
 #pragma once
-// The first launch of a queued step: what the device keeps between steps (page tables, the tokens
-// that slots sampled last) meets what the host sent for this one.
+// The first launches of a queued step: what the host sends for it arrives, and meets what the
+// device keeps between steps (page tables, the tokens that slots sampled last).
 
 #include <cstdint>
 
 #include "tensor/device.h"
 
 namespace hayate::ops {
+
+// Copies `bytes` from pinned host memory to the device's, both in steps of 16 bytes. On a GPU its
+// multiprocessors fetch them: between two launches a copy engine costs a stream more time than a
+// step's inputs take.
+void FetchInputs(Stream stream, void* to, const void* from, int64_t bytes);
 
 // tables[table][index] = page.
 struct PageEntry {
