@@ -31,12 +31,12 @@ __device__ __forceinline__ void Mma(float (&d)[4], const uint32_t (&a)[4], uint3
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Four 8 × 8 matrices of 16-bit numbers in shared memory; lane l has the address of row l % 8 of
-// matrix l / 8, and gets of every matrix row l / 4, columns 2(l % 4) and + 1.
-__device__ __forceinline__ void LoadMatrices(uint32_t (&out)[4], const void* row) {
+// Four 8 × 8 matrices of 16-bit numbers; lane l has the shared address of row l % 8 of matrix
+// l / 8, and gets of every matrix row l / 4, columns 2(l % 4) and + 1.
+__device__ __forceinline__ void LoadMatrices(uint32_t (&out)[4], uint32_t row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(row)))
+               : "r"(row)
                : "memory");
 }
 

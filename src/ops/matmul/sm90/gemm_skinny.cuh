@@ -11,29 +11,61 @@
 
 namespace hayate::ops::sm90 {
 
-// The place of 16-byte chunk `chunk` of row `row` of a swizzled block of rows.
-__device__ __forceinline__ const uint8_t* ChunkOf(const uint8_t* rows, int row, int chunk) {
-  return rows + row * kRowBytes + ((chunk ^ row % 8) << 4);
-}
-
-// sum += the products of one step of a block; x and w point to the tokens and the group's features.
+// What a warp multiplies of one stage: its step of every block of its group.
 template <typename C>
-__device__ __forceinline__ void MultiplyStep(float (&sum)[C::kRegs], const uint8_t* x,
-                                             const uint8_t* w, int step) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, matrix = lane / 8, row = lane % 8;
-  uint32_t a[4];
-  LoadMatrices(a, ChunkOf(x, matrix % 2 * 8 + row, 2 * step + matrix / 2));
+struct SkinnyStage {
+  static constexpr int kPairs = (C::kWidth + 8) / 16;  // of eight features each
+  uint32_t x[C::kGroupBlocks][4];
+  uint32_t w[C::kGroupBlocks][kPairs][4];
+};
+
+// Reads stages. A lane's rows lie at the same places of every block, in the chunks of its warp's
+// step.
+template <typename C>
+class SkinnyOperands {
+ public:
+  __device__ SkinnyOperands(const GemmShared<C>& shared, const GroupOrigin<C>& origin) {
+    const int lane = static_cast<int>(threadIdx.x) % 32, matrix = lane / 8, row = lane % 8;
+    const int chunk = static_cast<int>(threadIdx.x) % 128 / 32 * 2;
+    x_ = SharedAddress(shared.x(0, origin.Block(0))) + (matrix % 2 * 8 + row) * kRowBytes +
+         (((chunk + matrix / 2) ^ row) << 4);
+    w_ = SharedAddress(shared.w(0, origin.Block(0))) +
+         (origin.n + matrix / 2 * 8 + row) * kRowBytes + (((chunk + matrix % 2) ^ row) << 4);
+    // Of an odd number of eights the last one is read twice.
+    last_ = C::kWidth % 16 == 0 ? w_ : w_ - matrix / 2 * 8 * kRowBytes;
+  }
+
+  __device__ __forceinline__ void Load(SkinnyStage<C>& to, uint32_t stage) const {
 #pragma unroll
-  for (int j = 0; j < C::kWidth / 8; j += 2) {
-    // Of eight features both halves of the step, then of the next eight, where there are any.
-    const int last = C::kWidth / 8 - 1;
-    uint32_t b[4];
-    LoadMatrices(b, ChunkOf(w, min(j + matrix / 2, last) * 8 + row, 2 * step + matrix % 2));
+    for (int i = 0; i < C::kGroupBlocks; ++i) {
+      const uint32_t slot = stage * C::kBlocks + i * (C::kSplitK ? kConsumerGroups : 1);
+      LoadMatrices(to.x[i], x_ + slot * C::kBlockBytesX);
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (j + i > last) continue;
-      float(&d)[4] = *reinterpret_cast<float(*)[4]>(&sum[4 * (j + i)]);
-      Mma(d, a, b[2 * i], b[2 * i + 1], __nv_bfloat16{});
+      for (int pair = 0; pair < SkinnyStage<C>::kPairs; ++pair) {
+        const bool last = pair == SkinnyStage<C>::kPairs - 1;
+        LoadMatrices(to.w[i][pair],
+                     (last ? last_ : w_) + slot * C::kBlockBytesW + pair * 16 * kRowBytes);
+      }
+    }
+  }
+
+ private:
+  uint32_t x_, w_, last_;
+};
+
+// Each block of a stage has sums of its own, so that its products need not wait for each other.
+template <typename C>
+using SkinnySums = float[C::kGroupBlocks][C::kRegs];
+
+template <typename C>
+__device__ __forceinline__ void MultiplyStage(SkinnySums<C>& sums, const SkinnyStage<C>& stage) {
+#pragma unroll
+  for (int i = 0; i < C::kGroupBlocks; ++i) {
+#pragma unroll
+    for (int j = 0; j < C::kWidth / 8; ++j) {
+      float(&d)[4] = *reinterpret_cast<float(*)[4]>(&sums[i][4 * j]);
+      Mma(d, stage.x[i], stage.w[i][j / 2][j % 2 * 2], stage.w[i][j / 2][j % 2 * 2 + 1],
+          __nv_bfloat16{});
     }
   }
 }
@@ -80,27 +112,50 @@ __device__ __forceinline__ void MultiplySkinny(Slabs<C>& slabs, const GemmParams
                                                const GemmShared<C>& shared, RingState& ring,
                                                const GroupOrigin<C>& origin) {
   static_assert(C::kSlabs == 1 && C::kStepsPerBlock == 4);
+  const SkinnyOperands<C> operands(shared, origin);
+  SkinnySums<C> sums;
+#pragma unroll
+  for (int i = 0; i < C::kGroupBlocks; ++i) {
+#pragma unroll
+    for (int j = 0; j < C::kRegs; ++j) sums[i][j] = 0.0f;
+  }
+  SkinnyStage<C> even, odd;
+  Wait(shared.full(ring.stage), ring.parity);
+  operands.Load(even, ring.stage);
+  // The next stage's operands travel to registers while this one's are multiplied.
+  const auto advance = [&](SkinnyStage<C>& next, const SkinnyStage<C>& current) {
+    const uint32_t stage = ring.stage;
+    ring.Advance<C::kStages>();
+    Wait(shared.full(ring.stage), ring.parity);
+    operands.Load(next, ring.stage);
+    MultiplyStage<C>(sums, current);
+    __syncwarp();
+    ReleaseStage<C>(shared, stage);
+  };
+  int32_t more = (params.k_blocks - 1) / C::kBlocks;
+  for (; more >= 2; more -= 2) {
+    advance(odd, even);
+    advance(even, odd);
+  }
+  if (more == 1) {
+    advance(odd, even);
+    MultiplyStage<C>(sums, odd);
+  } else {
+    MultiplyStage<C>(sums, even);
+  }
   float(&sum)[C::kRegs] = slabs[0];
 #pragma unroll
-  for (int i = 0; i < C::kRegs; ++i) sum[i] = 0.0f;
-  const int step = static_cast<int>(threadIdx.x) % 128 / 32;
-  for (int32_t k = 0; k < params.k_blocks; k += C::kBlocks) {
-    Wait(shared.full(ring.stage), ring.parity);
+  for (int j = 0; j < C::kRegs; ++j) {
+    sum[j] = sums[0][j];
 #pragma unroll
-    for (int i = 0; i < C::kGroupBlocks; ++i) {
-      const int block = origin.Block(i);
-      MultiplyStep<C>(sum, shared.x(ring.stage, block),
-                      shared.w(ring.stage, block) + origin.n * kRowBytes, step);
-    }
-    if (k + C::kBlocks >= params.k_blocks) {
-      JoinWarps<C>(sum, shared.w(ring.stage, origin.Block(0)) + origin.n * kRowBytes, origin.group,
-                   params.t > 8);
-      FenceAsyncProxy();
-    }
-    __syncwarp();
-    ReleaseStage<C>(shared, ring.stage);
-    ring.Advance<C::kStages>();
+    for (int i = 1; i < C::kGroupBlocks; ++i) sum[j] += sums[i][j];
   }
+  JoinWarps<C>(sum, shared.w(ring.stage, origin.Block(0)) + origin.n * kRowBytes, origin.group,
+               params.t > 8);
+  FenceAsyncProxy();
+  __syncwarp();
+  ReleaseStage<C>(shared, ring.stage);
+  ring.Advance<C::kStages>();
 }
 
 }  // namespace hayate::ops::sm90
