@@ -36,6 +36,13 @@ void LaunchPlannedDecode(Stream stream, const PagedAttentionArgs& args) {
                   params, cache);
 }
 
+// Percent of what a multiprocessor divides between shared memory and the first-level cache, so that
+// `bytes` of the former have room.
+constexpr int SharedPercent(int bytes) {
+  constexpr int kDivided = 228 * 1024, kReserved = 1024;  // bytes, the latter a block
+  return CeilDiv(100 * (bytes + kReserved), kDivided);
+}
+
 template <typename S>
 void LaunchRowDecode(Stream stream, const PagedAttentionArgs& args) {
   const RowParams params{.decode = DecodeParamsOf(args),
@@ -46,6 +53,10 @@ void LaunchRowDecode(Stream stream, const PagedAttentionArgs& args) {
   CUDA_CHECK(stream.device,
              cudaFuncSetAttribute(RowDecodeKernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   kBytes));
+  // Its loads in flight hold lines of the first-level cache, of which products leave 28 KB.
+  CUDA_CHECK(stream.device, cudaFuncSetAttribute(RowDecodeKernel<S>,
+                                                 cudaFuncAttributePreferredSharedMemoryCarveout,
+                                                 SharedPercent(kBytes)));
   const PagedCache<typename S::Cache> cache(args.cache);
   LaunchClusters(stream, RowDecodeKernel<S>, static_cast<unsigned>(args.cache.num_kv_heads),
                  kRowBlocks, 32 * kRowWarps, kBytes, params, cache);
