@@ -112,15 +112,15 @@ TEST(MixedSteps, AnswersGoOnWhilePromptsAreComputedAndNoPromptIsForgotten) {
   options.scheduler.mixed_step_multiple = 8;
   ClosedLoop loop(options, {});
   loop.Run();
-  // 8 answers and 32 prompt tokens at most: twice a step without prompts.
-  EXPECT_LE(loop.longest_gap_ns, 8 * kMs);
-  // All other clients' prompts first, at 16 tokens a step or more.
-  EXPECT_LE(loop.longest_first_ns, 8 * 100 / 16 * 7 * kMs);
+  // Answers and prompt tokens are three tiles of 8 at most.
+  EXPECT_LE(loop.longest_gap_ns, 5 * kMs);
+  // All other clients' prompts first, at 12 tokens a step or more.
+  EXPECT_LE(loop.longest_first_ns, 8 * 100 / 12 * 5 * kMs);
 }
 
 // Answers under way, beside which prompts of 400 arrive one after the other.
 struct Arrivals {
-  int32_t num_gaps = 0, num_long_gaps = 0;  // between two tokens of the answers; of over 8 ms
+  int32_t num_gaps = 0, num_long_gaps = 0;  // between two tokens of the answers; over 8.5 ms
   int64_t longest_first_ns = 0;             // of the prompts
 };
 
@@ -146,7 +146,7 @@ Arrivals RunArrivals(const WorldOptions& options, int32_t num_prompts) {
     num_tokens = now_tokens;
     if (last_ns > 0) {
       ++seen.num_gaps;
-      seen.num_long_gaps += now - last_ns > 8 * kMs;
+      seen.num_long_gaps += now - last_ns > 8 * kMs + kMs / 2;
     }
     last_ns = now;
   };
@@ -169,19 +169,32 @@ Arrivals RunArrivals(const WorldOptions& options, int32_t num_prompts) {
   return seen;
 }
 
-TEST(MixedSteps, LongPromptsBesideAnswersComeInStepsOfTwiceTheTime) {
+WorldOptions DeviceForArrivals() {
   WorldOptions options = Device();
   options.total_tokens = 4000;
   options.max_context = 500;
   options.scheduler.mixed_chunk_size = 48;
   options.scheduler.mixed_step_multiple = 4;
-  const Arrivals seen = RunArrivals(options, 4);
-  // 48 prompt tokens and one an answer would take 12.6 ms. So does the first step with prompts:
+  return options;
+}
+
+TEST(MixedSteps, LongPromptsBesideAnswersComeInStepsOfTwiceTheTime) {
+  const Arrivals seen = RunArrivals(DeviceForArrivals(), 4);
+  // 48 prompt tokens and one an answer would take 11 ms. So does the first step with prompts:
   // nothing is known of them.
   EXPECT_GT(seen.num_gaps, 60);
   EXPECT_LE(seen.num_long_gaps, 2);
   // 40 tokens take 8 ms; of the 33 beside the answers most are used.
   EXPECT_LE(seen.longest_first_ns, 400 / 24 * 8 * kMs);
+}
+
+TEST(MixedSteps, PromptsWhoseAttentionGrowsComeInStepsOfTwiceTheTime) {
+  WorldOptions options = DeviceForArrivals();
+  options.position_ns = 5'000;  // the last tokens of a prompt take half of what doubles a step
+  const Arrivals seen = RunArrivals(options, 6);
+  EXPECT_GT(seen.num_gaps, 100);
+  EXPECT_LE(seen.num_long_gaps, 2);  // as above
+  EXPECT_LE(seen.longest_first_ns, 400 / 18 * 8 * kMs);
 }
 
 TEST(MixedSteps, WithoutABoundAWholePromptHoldsAnswersUp) {

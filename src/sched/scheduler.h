@@ -42,13 +42,13 @@ struct SchedulerOptions {
   int32_t max_running = 64;            // slots
   int32_t num_dp_ranks = 1;            // that share slots and prefill tokens evenly
   int32_t chunked_prefill_size = 512;  // prefill tokens of one step, over all rows
-  // The same of a step that decodes too, which may hold one more for every row that decodes, and
-  // fewer where that takes more than twice as long as a step without prompts (a quarter of it, or a
-  // tile, at least). Up to twice as many where more prompts have come than such steps soon compute.
-  // At most chunked_prefill_size in all; 0, or as many: nothing but that bounds them.
+  // The same of a step that decodes too. Fewer where, by the times of the steps before, that would
+  // take nearly twice as long as the step without prompts (a quarter of it at least).
+  // Up to four times as many where more prompts have come than such steps soon compute. At most
+  // chunked_prefill_size in all; 0, or as many: nothing but that bounds them.
   int32_t mixed_chunk_size = 0;
-  // The tokens of a mixed step are the nearest multiple of this where its prompts have enough:
-  // matrix products compute whole tiles of tokens.
+  // The tokens of a mixed step are the nearest multiple of this where its prompts have enough, or
+  // of a quarter of it where time is short: matrix products compute whole tiles of tokens.
   int32_t mixed_step_multiple = 1;
   // Prompt positions that one plan scores: each costs a row of logits on the device.
   int32_t max_scored_tokens = 16;
@@ -150,6 +150,11 @@ class Scheduler {
   bool AnyTakesMore() const;
   // Prompt tokens that the plan may hold of a dp rank, given what runs and waits.
   int32_t PrefillBudget();
+  // About so many prompt tokens that with `decodes` more they fill tiles: to the nearest, or, where
+  // time is short, to a part of one below.
+  int32_t WholeTiles(int32_t decodes, int32_t prompt_tokens, bool time_is_short) const;
+  // What runs, as the next step: its rows that decode, and where its prompts go on.
+  StepLoad NextLoad() const;
   // Of the prompts that have a slot or could have one.
   int64_t PromptBacklog();
   enum class RowOutcome { kPlanned, kNothingToDo, kNoMemory };

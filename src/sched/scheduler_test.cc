@@ -114,9 +114,9 @@ TEST(Scheduler, AStepThatDecodesTakesFewerPromptTokens) {
   EXPECT_EQ(world.plan_.num_tokens, 8);
   world.Add(Prompt(2, 40), 1);
   ASSERT_TRUE(world.Step());
-  EXPECT_EQ(world.plan_.num_tokens, 1 + 5);
+  EXPECT_EQ(world.plan_.num_tokens, 1 + 4);
   ASSERT_TRUE(world.Step());
-  EXPECT_EQ(world.plan_.num_tokens, 1 + 5);
+  EXPECT_EQ(world.plan_.num_tokens, 1 + 4);
   ASSERT_TRUE(world.Step());  // the first answer is whole
   EXPECT_EQ(world.plan_.num_tokens, 16);
   world.Settle();
@@ -128,7 +128,7 @@ TEST(Scheduler, AMixedStepHasWholeTilesOfTokens) {
   ASSERT_TRUE(world.Step());  // three prompts
   world.Add(Prompt(4, 100), 1);
   ASSERT_TRUE(world.Step());
-  EXPECT_EQ(world.plan_.num_tokens, 16);  // 3 decodes and 12 + 3 fill two tiles of 8
+  EXPECT_EQ(world.plan_.num_tokens, 16);  // 3 decodes and 13 fill two tiles of 8
   world.Add(Prompt(5, 100), 3);
   for (int32_t i = 0; i < 6; ++i) ASSERT_TRUE(world.Step());
   EXPECT_EQ(world.plan_.num_tokens, 16);
@@ -137,43 +137,53 @@ TEST(Scheduler, AMixedStepHasWholeTilesOfTokens) {
 
 TEST(Scheduler, AMixedStepTakesMoreWhilePromptsPileUp) {
   World world({.max_running = 12, .chunked_prefill_size = 64, .mixed_chunk_size = 4}, 900);
-  world.Add(Prompt(1, 8), 120);
+  world.Add(Prompt(1, 8), 160);
   ASSERT_TRUE(world.Step());
-  for (int32_t i = 2; i <= 11; ++i) world.Add(Prompt(i, 48), 1);
+  for (int32_t i = 2; i <= 11; ++i) world.Add(Prompt(i, 96), 1);
   std::vector<int32_t> tokens;  // of prompts, a step
-  for (int step = 0; step < 90; ++step) {
+  for (int step = 0; step < 150; ++step) {
     ASSERT_TRUE(world.Step());
     tokens.push_back(world.plan_.num_tokens - 1);
   }
-  // 480 tokens are more than 48 steps of 5 compute; once those that are left are not, 5 must do. A
-  // prompt's last token alone counts as one that decodes.
-  EXPECT_EQ(tokens.front(), 8);
-  EXPECT_LE(std::ranges::max(tokens), 9);
-  EXPECT_NE(std::ranges::find(tokens, 5), tokens.end());
-  EXPECT_EQ(std::accumulate(tokens.begin(), tokens.end(), 0), 480);
+  // 960 tokens are 96 steps of 10; once those that are left are 96 of 4, that must do.
+  EXPECT_EQ(tokens.front(), 10);
+  EXPECT_EQ(std::ranges::max(tokens), 10);
+  EXPECT_NE(std::ranges::find(tokens, 4), tokens.end());
+  EXPECT_GE(std::accumulate(tokens.begin(), tokens.end(), 0), 4 * 150);
   world.Settle();
 }
 
-TEST(Scheduler, AMixedStepTakesNoMorePromptTokensThanDoubleItsTime) {
+TEST(Scheduler, NoBacklogTakesMoreThanFourChunks) {
+  World world({.max_running = 12, .chunked_prefill_size = 64, .mixed_chunk_size = 2}, 900);
+  world.Add(Prompt(1, 8), 40);
+  ASSERT_TRUE(world.Step());
+  for (int32_t i = 2; i <= 11; ++i) world.Add(Prompt(i, 200), 1);
+  ASSERT_TRUE(world.Step());
+  EXPECT_EQ(world.plan_.num_tokens, 1 + 8);
+  world.Settle();
+}
+
+TEST(Scheduler, AMixedStepTakesNoMorePromptTokensThanNearlyDoubleItsTime) {
   World world({.max_running = 16,
                .chunked_prefill_size = 64,
                .mixed_chunk_size = 32,
                .mixed_step_multiple = 8},
-              200);
+              400);
   for (int32_t i = 1; i <= 4; ++i) world.Add(Prompt(i, 10), 60);
   ASSERT_TRUE(world.Step());
-  const auto prompt_tokens = [&](int64_t device_ns) {
+  const auto prompt_tokens = [&](double token_ns) {
     EXPECT_TRUE(world.Step());
-    world.scheduler_->Took(world.plan_, device_ns);
-    return world.plan_.num_tokens - 4;
+    const int32_t tokens = world.plan_.num_tokens - 4;
+    world.scheduler_->Took(world.plan_, static_cast<int64_t>(10'000 + tokens * token_ns));
+    return tokens;
   };
-  EXPECT_EQ(prompt_tokens(1000), 0);
-  world.Add(Prompt(5, 300), 1);
-  EXPECT_EQ(prompt_tokens(2800), 36);  // nothing is known of such steps
-  EXPECT_EQ(prompt_tokens(1000 + 20 * 50), 20);
-  EXPECT_EQ(prompt_tokens(1000 + 20 * 100), 20);
-  EXPECT_EQ(prompt_tokens(1000 + 12 * 1000), 12);  // ten double it
-  EXPECT_EQ(prompt_tokens(1000), 4);               // a tile, whatever it takes
+  EXPECT_EQ(prompt_tokens(560.0), 0);
+  world.Add(Prompt(5, 390), 1);
+  EXPECT_EQ(prompt_tokens(560.0), 28);  // nothing is known of such steps
+  for (int i = 0; i < 6; ++i) prompt_tokens(560.0);
+  EXPECT_EQ(prompt_tokens(560.0), 16);  // 9.5 µs are 16.9; 4 and 16 are quarters of a tile
+  for (int i = 0; i < 6; ++i) prompt_tokens(5000.0);
+  EXPECT_EQ(prompt_tokens(5000.0), 8);  // a quarter of 32, whatever it takes
   world.Settle();
 }
 
@@ -187,7 +197,7 @@ TEST(Scheduler, AMixedStepTakesPromptTokensHoweverManyDecode) {
   ASSERT_TRUE(world.Step());
   world.Add(Prompt(20, 30), 1);
   ASSERT_TRUE(world.Step());
-  EXPECT_EQ(world.plan_.num_tokens, 9 + 11);  // no whole tile behind the decodes
+  EXPECT_EQ(world.plan_.num_tokens, 9 + 2);  // no whole tile behind the decodes
   world.Settle();
 }
 

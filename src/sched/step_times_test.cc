@@ -3,77 +3,119 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <limits>
+#include <optional>
+
+#include "base/rng.h"
 
 namespace hayate::sched {
 namespace {
 
+// 4 ms a step, 20 µs a row, 30 ns a key; 0.5 ms where there are prompts, 16 µs a token of theirs
+// and 0.4 µs a position.
+double DeviceNs(const StepLoad& load) {
+  double ns = 4e6 + 20e3 * load.decodes + 30.0 * static_cast<double>(load.keys);
+  if (load.prompt_tokens > 0) ns += 5e5 + 16e3 * load.prompt_tokens + 400.0 * load.position;
+  return ns;
+}
+
+double PlainNs(StepLoad load) {
+  load.prompt_tokens = 0;
+  return DeviceNs(load);
+}
+
+StepLoad SomeLoad(Rng& rng) {
+  StepLoad load{.decodes = rng.Between(1, 64)};
+  load.keys = int64_t{load.decodes} * rng.Between(100, 1500);
+  if (rng.Below(3) == 0) return load;
+  load.prompt_tokens = rng.Between(16, 320);
+  load.position = rng.Between(0, 1000);
+  return load;
+}
+
 TEST(StepTimes, KnowNothingBeforeBothKindsOfStepsWereSeen) {
   StepTimes times;
-  EXPECT_FALSE(times.DoublingTokens(8));
-  times.Add(8, 100, 5000.0);  // how much of this is the answers' is not known
-  EXPECT_FALSE(times.DoublingTokens(8));
-  times.Add(8, 0, 1000.0);
-  EXPECT_FALSE(times.DoublingTokens(8));
-  times.Add(8, 100, 2000.0);
-  EXPECT_EQ(times.DoublingTokens(8), 100);
-  EXPECT_FALSE(times.DoublingTokens(3));  // fewer rows may be quicker
+  const StepLoad plain{.decodes = 8, .keys = 800};
+  StepLoad mixed = plain;
+  mixed.prompt_tokens = 256;
+  EXPECT_FALSE(times.PromptTokensWithin(plain, 2.0));
+  times.Add(mixed, DeviceNs(mixed));  // how much of this is the answers' is not known
+  EXPECT_FALSE(times.PromptTokensWithin(plain, 2.0));
+  times.Add(plain, DeviceNs(plain));
+  EXPECT_TRUE(times.PromptTokensWithin(plain, 2.0));
+  times.Add({.decodes = 0, .prompt_tokens = 100}, 1e12);  // nobody waited
+  times.Add(plain, 0.0);                                  // not measured
+  mixed.prompt_tokens = *times.PromptTokensWithin(plain, 2.0);
+  EXPECT_NEAR(DeviceNs(mixed), 2.0 * DeviceNs(plain), 0.2 * DeviceNs(plain));
 }
 
-TEST(StepTimes, MoreRowsThanSeenTakeAtLeastAsLong) {
+TEST(StepTimes, ForetellStepsUnlikeThoseSeen) {
   StepTimes times;
-  times.Add(2, 0, 1000.0);
-  times.Add(64, 0, 3000.0);
-  times.Add(64, 10, 3100.0);
-  EXPECT_EQ(times.DoublingTokens(1'000'000), 300);
-  EXPECT_EQ(times.DoublingTokens(64), 300);
-  EXPECT_EQ(times.DoublingTokens(63), 100);
-  EXPECT_EQ(times.DoublingTokens(2), 100);
+  Rng rng(1);
+  for (int i = 0; i < 400; ++i) {
+    const StepLoad load = SomeLoad(rng);
+    times.Add(load, DeviceNs(load) * (0.98 + 0.0004 * rng.Below(100)));
+  }
+  // Prompts eight times as long, and more rows.
+  for (const int32_t position : {0, 4000, 8000}) {
+    for (const int32_t decodes : {8, 64, 128}) {
+      StepLoad load{.decodes = decodes, .keys = decodes * 1200, .position = position};
+      load.prompt_tokens = times.PromptTokensWithin(load, 1.9).value();
+      EXPECT_NEAR(DeviceNs(load) / PlainNs(load), 1.9, 0.1) << position << " " << decodes;
+    }
+  }
 }
 
-TEST(StepTimes, FollowAPromptTokenUpAtOnceAndDownSlowly) {
+TEST(StepTimes, FollowADeviceThatBecomesSlower) {
   StepTimes times;
-  times.Add(1, 0, 1000.0);
-  times.Add(1, 50, 1500.0);
-  times.Add(1, 50, 1750.0);
-  EXPECT_EQ(times.DoublingTokens(1), 66);
-  for (int i = 0; i < 60; ++i) times.Add(1, 10, 1000.0);  // too few to say what many cost
-  EXPECT_EQ(times.DoublingTokens(1), 66);
-  times.Add(1, 50, 1500.0);
-  EXPECT_LT(times.DoublingTokens(1), 80);
-  for (int i = 0; i < 60; ++i) times.Add(1, 50, 1500.0);
-  EXPECT_NEAR(static_cast<double>(*times.DoublingTokens(1)), 100.0, 1.0);
+  Rng rng(2);
+  for (int i = 0; i < 400; ++i) {
+    const StepLoad load = SomeLoad(rng);
+    times.Add(load, DeviceNs(load));
+  }
+  const auto slower_ns = [](const StepLoad& load) {
+    return DeviceNs(load) + 16e3 * load.prompt_tokens;
+  };
+  for (int i = 0; i < 1000; ++i) {
+    const StepLoad load = SomeLoad(rng);
+    times.Add(load, slower_ns(load));
+  }
+  StepLoad load{.decodes = 40, .keys = 40'000};
+  load.prompt_tokens = times.PromptTokensWithin(load, 2.0).value();
+  EXPECT_NEAR(slower_ns(load) / PlainNs(load), 2.0, 0.1);
 }
 
-TEST(StepTimes, AStepThatWasHeldUpIsForgottenSoon) {
+TEST(StepTimes, AStepThatWasHeldUpSaysLittle) {
   StepTimes times;
-  times.Add(1, 0, 1000.0);
-  times.Add(1, 10, 1100.0);
-  times.Add(1, 10, 900'000.0);
-  times.Add(1, 0, 900'000.0);
-  EXPECT_GE(times.DoublingTokens(1), 50);
-  EXPECT_LE(times.DoublingTokens(1), 70);
+  Rng rng(3);
+  for (int i = 0; i < 400; ++i) {
+    const StepLoad load = SomeLoad(rng);
+    times.Add(load, DeviceNs(load));
+  }
+  const StepLoad load{.decodes = 40, .keys = 40'000};
+  const int32_t before = times.PromptTokensWithin(load, 2.0).value();
+  times.Add({.decodes = 40, .keys = 40'000, .prompt_tokens = 100}, 9e10);
+  times.Add(load, 9e10);
+  EXPECT_NEAR(times.PromptTokensWithin(load, 2.0).value(), before, 0.1 * before);
 }
 
-TEST(StepTimes, WhatWasSeenLongAgoSaysNothing) {
+TEST(StepTimes, WherePromptsTakeTooLongAsItIsNoTokenFits) {
   StepTimes times;
-  times.Add(4, 0, 1000.0);
-  for (int i = 0; i < 256; ++i) times.Add(4, 10, 1100.0);
-  EXPECT_TRUE(times.DoublingTokens(4));
-  times.Add(0, 500, 9000.0);  // nobody waited
-  EXPECT_FALSE(times.DoublingTokens(4));
-  times.Add(4, 0, 5000.0);
-  EXPECT_NEAR(static_cast<double>(*times.DoublingTokens(4)), 500.0, 1.0);
+  Rng rng(4);
+  for (int i = 0; i < 400; ++i) {
+    const StepLoad load = SomeLoad(rng);
+    times.Add(load, DeviceNs(load));
+  }
+  EXPECT_EQ(times.PromptTokensWithin({.decodes = 4, .keys = 400, .position = 100'000}, 2.0), 0);
 }
 
-TEST(StepTimes, PromptTokensThatCostNothingDoubleNothing) {
+TEST(StepTimes, PromptTokensThatCostNothingHaveNoBound) {
   StepTimes times;
-  times.Add(1, 0, 1000.0);
-  times.Add(1, 10, 900.0);
-  EXPECT_EQ(times.DoublingTokens(1), std::numeric_limits<int32_t>::max());
-  times.Add(1, 0, 0.0);  // not measured
-  times.Add(1, 10, 1100.0);
-  EXPECT_NEAR(static_cast<double>(*times.DoublingTokens(1)), 100.0, 1.0);
+  Rng rng(5);
+  for (int i = 0; i < 100; ++i) {
+    const StepLoad load = SomeLoad(rng);
+    times.Add(load, PlainNs(load) - 10.0 * load.prompt_tokens);
+  }
+  EXPECT_EQ(times.PromptTokensWithin({.decodes = 4, .keys = 400}, 2.0), std::nullopt);
 }
 
 }  // namespace

@@ -38,13 +38,21 @@ void SimulatedExecutor::Submit(const StepPlan& plan) {
   in_flight_.push_back(plan);
 }
 
+int64_t SimulatedExecutor::StepNs(const StepPlan& plan) const {
+  int32_t position = 0;
+  for (const StepRow& row : plan.rows) {
+    if (row.num_tokens() > row.num_drafts + 1) position = std::max(position, row.begin);
+  }
+  const int64_t ns = step_cost_ != nullptr ? static_cast<int64_t>(step_cost_->Ns(plan.num_tokens))
+                                           : options_.step_ns + plan.num_tokens * options_.token_ns;
+  return ns + position * options_.position_ns;
+}
+
 StepResult& SimulatedExecutor::WaitOldest() {
   CHECK(!in_flight_.empty());
   const StepPlan plan = std::move(in_flight_.front());
   in_flight_.pop_front();
-  const int64_t step_ns = step_cost_ != nullptr
-                              ? static_cast<int64_t>(step_cost_->Ns(plan.num_tokens))
-                              : options_.step_ns + plan.num_tokens * options_.token_ns;
+  const int64_t step_ns = StepNs(plan);
   result_ = {.step = plan.step, .device_ns = step_ns, .device_start_ns = clock_.NowNs()};
   clock_.AdvanceNs(step_ns);
   if (plan.step >= fail_from_) {

@@ -33,6 +33,7 @@ class SimulatedExecutor final : public StepExecutor {
     int64_t step_ns = 1'000'000;  // a step's time: step_ns + tokens × token_ns
     int64_t token_ns = 10'000;
     std::vector<spec::StepCost::Point> step_times = {};  // in place of the two
+    int64_t position_ns = 0;  // and so much for each position before the furthest chunk of a prompt
     // The drafter: guesses behind the draws of a row that proposes, each right with the given
     // chance; or with a random one, which is its confidence.
     int32_t max_drafts = 0;
@@ -54,6 +55,7 @@ class SimulatedExecutor final : public StepExecutor {
     TokenId token = -1;
     int32_t position = -1;
   };
+  int64_t StepNs(const StepPlan& plan) const;
   void Apply(const StepPlan& plan);
   RowResult RunRow(const StepPlan& plan, const StepRow& row);
   // Guesses of what follows the row's draws, which lie behind position `end`.

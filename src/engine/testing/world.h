@@ -42,6 +42,7 @@ struct WorldOptions {
   double forced_accept_length = 0;
   std::function<void()> wake = [] {};                  // the outbox's
   std::vector<spec::StepCost::Point> step_times = {};  // what steps really take; or the executor's
+  int64_t position_ns = 0;                             // SimulatedExecutor's
 };
 
 class World {
@@ -86,6 +87,7 @@ class World {
                                    .max_context = options.max_context,
                                    .vocab_size = options.vocab_size,
                                    .step_times = options.step_times,
+                                   .position_ns = options.position_ns,
                                    .max_drafts = max_drafts,
                                    .draft_quality = options.draft_quality,
                                    .draft_confidences = options.draft_confidences},
