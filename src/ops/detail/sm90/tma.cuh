@@ -70,6 +70,19 @@ __device__ __forceinline__ void Load2DMulticast(void* shared, const CUtensorMap*
       : "memory");
 }
 
+__device__ __forceinline__ void Load3DMulticast(void* shared, const CUtensorMap* map,
+                                                Barrier* barrier, int32_t x, int32_t y, int32_t z,
+                                                uint16_t block_mask,
+                                                CacheHint hint = CacheHint::kNormal) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%4, %5, %6}], [%2], %3, %7;" ::"r"(
+          SharedAddress(shared)),
+      "l"(map), "r"(SharedAddress(barrier)), "h"(block_mask), "r"(x), "r"(y), "r"(z),
+      "l"(static_cast<uint64_t>(hint))
+      : "memory");
+}
+
 __device__ __forceinline__ void Load4DMulticast(void* shared, const CUtensorMap* map,
                                                 Barrier* barrier, int32_t x, int32_t y, int32_t z,
                                                 int32_t w, uint16_t block_mask,

@@ -17,6 +17,9 @@ namespace {
 
 int64_t BlockK(Scaling scaling) { return scaling == Scaling::kNone ? 64 : 128; }
 int64_t OperandBytes(Scaling scaling) { return scaling == Scaling::kNone ? 2 : 1; }
+DType OperandType(Scaling scaling) {
+  return scaling == Scaling::kNone ? DType::kBF16 : DType::kF8E4M3;
+}
 
 // Tiles of a launch, with those that only fill up a cluster.
 int64_t CountTiles(const GemmTiling& tiling, const GemmArgs& args) {
@@ -69,7 +72,10 @@ double EstimateNs(const GemmVariant& variant, const GemmArgs& args, int num_mult
   const double cache_ns = cached_rows * kRowBytes / cache_bytes_per_ns;
   const double block_ns = std::max({tensor_ns, memory_ns, cache_ns, least_ns});
   const double blocks = static_cast<double>(CeilDiv<int64_t>(args.k, BlockK(args.scaling)));
-  return static_cast<double>(waves) * (blocks * block_ns + tile_ns) + launch_ns;
+  // Where two rows of tiles would do as well as one of twice the tokens, one was measured faster.
+  const double again_ns =
+      narrow && args.scaling == Scaling::kBlock ? 50 * static_cast<double>(tiles_t - 1) : 0;
+  return static_cast<double>(waves) * (blocks * block_ns + tile_ns) + again_ns + launch_ns;
 }
 
 // Whether a tile of at most kMaxDeferredTokens is asked for.
@@ -78,16 +84,92 @@ bool CanDefer(const GemmTiling& tiling) {
   return tiling.shape == GemmShape::kNarrow && tiling.tile_t <= kMaxDeferredTokens;
 }
 
-// w as a tile reads it: rows of 128 bytes; gated, the rows of both halves in turn.
-Status MapWeights(const GemmArgs& args, int64_t box_rows, CUtensorMap* map) {
-  const DType dtype = args.scaling == Scaling::kNone ? DType::kBF16 : DType::kF8E4M3;
-  const int64_t row_bytes = args.k * OperandBytes(args.scaling);
-  if (!args.gated) return MakeMatrixMap(args.w, dtype, args.n, args.k, row_bytes, box_rows, map);
+// How the copy engine finds blocks of K of an operand [rows, K]: boxes of 128 bytes of `box_rows`
+// rows, of `blocks` blocks one behind the other. A last block that is not whole ends where K does,
+// so the columns are one axis then, and a box has one block.
+struct BlockAxes {
+  int64_t row_bytes, columns, count, box_columns, box_blocks;
+
+  BlockAxes(const GemmArgs& args, int64_t blocks) {
+    const int64_t width = BlockK(args.scaling);
+    const bool ragged = args.k % width != 0;
+    row_bytes = args.k * OperandBytes(args.scaling);
+    columns = ragged ? args.k : width;
+    count = ragged ? 1 : args.k / width;
+    box_columns = width;
+    box_blocks = ragged ? 1 : blocks;
+  }
+};
+
+Status MapOperand(const GemmArgs& args, const void* data, int64_t rows, int64_t box_rows,
+                  int64_t blocks, CUtensorMap* map) {
+  const BlockAxes axes(args, blocks);
+  const int64_t extents[] = {axes.columns, rows, axes.count};
+  const int64_t strides[] = {axes.row_bytes, kRowBytes};
+  const int64_t box[] = {axes.box_columns, box_rows, axes.box_blocks};
+  return MakeTensorMap({.data = data,
+                        .dtype = OperandType(args.scaling),
+                        .extents = extents,
+                        .strides = strides,
+                        .box = box},
+                       map);
+}
+
+// w whose rows of both halves are read in turn.
+Status MapGated(const GemmArgs& args, int64_t box_rows, int64_t blocks, CUtensorMap* map) {
+  const BlockAxes axes(args, blocks);
   const int64_t half = args.n / 2;
-  const int64_t extents[] = {args.k, 2, half}, strides[] = {half * row_bytes, row_bytes};
-  const int64_t box[] = {kRowBytes / OperandBytes(args.scaling), 2, box_rows / 2};
-  return MakeTensorMap(
-      {.data = args.w, .dtype = dtype, .extents = extents, .strides = strides, .box = box}, map);
+  const int64_t extents[] = {axes.columns, 2, half, axes.count};
+  const int64_t strides[] = {half * axes.row_bytes, axes.row_bytes, kRowBytes};
+  const int64_t box[] = {axes.box_columns, 2, box_rows / 2, axes.box_blocks};
+  return MakeTensorMap({.data = args.w,
+                        .dtype = OperandType(args.scaling),
+                        .extents = extents,
+                        .strides = strides,
+                        .box = box},
+                       map);
+}
+
+// Scales [blocks of K, stride] under kBlock.
+Status MapScales(const float* scales, int64_t stride, int64_t k_blocks, int64_t box_columns,
+                 int64_t blocks, CUtensorMap* map) {
+  const int64_t extents[] = {stride, k_blocks}, strides[] = {stride * int64_t{sizeof(float)}};
+  const int64_t box[] = {box_columns, blocks};
+  return MakeTensorMap({.data = scales,
+                        .dtype = DType::kF32,
+                        .extents = extents,
+                        .strides = strides,
+                        .box = box,
+                        .swizzle = false},
+                       map);
+}
+
+Status MapNarrow(const GemmArgs& args, const GemmVariant& variant, GemmParams* params) {
+  const GemmBoxes& boxes = variant.boxes;
+  if (args.gated) {
+    RETURN_IF_ERROR(MapGated(args, boxes.w_rows, boxes.blocks, &params->w_map));
+  } else {
+    RETURN_IF_ERROR(MapOperand(args, args.w, args.n, boxes.w_rows, boxes.blocks, &params->w_map));
+  }
+  RETURN_IF_ERROR(MapOperand(args, args.x, args.t, boxes.x_rows, boxes.x_blocks, &params->x_map));
+  if (args.scaling != Scaling::kBlock) return OkStatus();
+  RETURN_IF_ERROR(MapScales(args.x_scale, args.x_scale_stride, params->k_blocks,
+                            variant.tiling.tile_t, boxes.blocks, &params->x_scale_map));
+  return MapScales(args.w_scale, args.w_scale_stride, params->k_blocks, kScalesW, boxes.blocks,
+                   &params->w_scale_map);
+}
+
+Status MapWide(const GemmArgs& args, const GemmVariant& variant, GemmParams* params) {
+  const DType dtype = OperandType(args.scaling);
+  const int64_t row_bytes = args.k * OperandBytes(args.scaling);
+  RETURN_IF_ERROR(MakeMatrixMap(args.w, dtype, args.n, args.k, row_bytes, variant.boxes.w_rows,
+                                &params->w_map));
+  RETURN_IF_ERROR(MakeMatrixMap(args.x, dtype, args.t, args.k, row_bytes, variant.boxes.x_rows,
+                                &params->x_map));
+  if (!params->bulk_stores) return OkStatus();
+  return MakeMatrixMap(args.out, DType::kBF16, args.t, args.n,
+                       args.out_stride * Info(DType::kBF16).block_bytes, kStoreRows,
+                       &params->out_map);
 }
 
 const GemmVariant& Find(Scaling scaling, const GemmTiling& tiling) {
@@ -149,7 +231,7 @@ GemmTiling ChooseGemm(const GemmArgs& args) { return ChooseGemm(args, NumMultipr
 bool SumsInOrder(Scaling scaling, const GemmTiling& tiling) {
   if (tiling.in_order || tiling.shape == GemmShape::kWide) return true;
   const bool skinny = scaling == Scaling::kNone && tiling.tile_t <= kMaxSkinnyTokens;
-  return tiling.tile_n > kMaxSplitTileN && !skinny;
+  return (tiling.tile_n > kMaxSplitTileN || tiling.tile_t > kMaxSplitTileT) && !skinny;
 }
 
 bool CanGate(const GemmTiling& tiling) {
@@ -162,8 +244,8 @@ int64_t SquareParts(const GemmTiling& tiling, int64_t n) {
 }
 
 bool OwnTilesWin(int64_t t, int64_t n) {
-  constexpr int64_t kFew = 16, kMost = 64, kManyFeatures = 16384;
-  return t <= kFew || (t <= kMost && n >= kManyFeatures);
+  constexpr int64_t kFew = 16, kWholeTile = 64, kManyFeatures = 16384;
+  return t <= kFew || t == kWholeTile || (t < kWholeTile && n >= kManyFeatures);
 }
 
 void GemmWithTiling(Stream stream, const GemmArgs& args, const GemmTiling& tiling) {
@@ -172,8 +254,6 @@ void GemmWithTiling(Stream stream, const GemmArgs& args, const GemmTiling& tilin
   DCHECK(!Defers(args) || (args.scaling == Scaling::kNone && CanDefer(tiling)));
   const bool narrow = tiling.shape == GemmShape::kNarrow;
   const int64_t columns = args.gated ? args.n / 2 : args.n;  // of out
-  const DType dtype = args.scaling == Scaling::kNone ? DType::kBF16 : DType::kF8E4M3;
-  const int64_t row_bytes = args.k * OperandBytes(args.scaling);
   const int64_t out_bytes = Info(args.out_dtype).block_bytes;
   GemmParams params{
       .out = args.out,
@@ -186,6 +266,7 @@ void GemmWithTiling(Stream stream, const GemmArgs& args, const GemmTiling& tilin
       .t = static_cast<int32_t>(args.t),
       .n = static_cast<int32_t>(args.n),
       .k_blocks = static_cast<int32_t>(CeilDiv<int64_t>(args.k, BlockK(args.scaling))),
+      .ragged_k = args.k % BlockK(args.scaling) != 0,
       .tiles_n = static_cast<int32_t>(CeilDiv<int64_t>(args.n, tiling.tile_n)),
       .tiles_t = static_cast<int32_t>(CeilDiv<int64_t>(args.t, tiling.tile_t)),
       .out_f32 = args.out_dtype == DType::kF32,
@@ -204,21 +285,12 @@ void GemmWithTiling(Stream stream, const GemmArgs& args, const GemmTiling& tilin
       .norm_weight = args.norm_weight,
       .squares = args.squares,
       .parts = static_cast<int32_t>(SquareParts(tiling, args.n))};
-  Status mapped = MapWeights(args, tiling.tile_n / (tiling.shares_tokens() ? 1 : tiling.cluster),
-                             &params.w_map);
-  if (mapped.ok()) {
-    mapped =
-        MakeMatrixMap(args.x, dtype, args.t, args.k, row_bytes,
-                      tiling.tile_t / (tiling.shares_tokens() ? tiling.cluster : 1), &params.x_map);
-  }
-  if (mapped.ok() && params.bulk_stores) {
-    mapped = MakeMatrixMap(args.out, DType::kBF16, args.t, args.n, args.out_stride * out_bytes,
-                           kStoreRows, &params.out_map);
-  }
+  const GemmVariant& variant = Find(args.scaling, tiling);
+  Status mapped = narrow ? MapNarrow(args, variant, &params) : MapWide(args, variant, &params);
   if (!mapped.ok()) return stream.device->Fail(std::move(mapped));
   const int64_t blocks =
       std::min(CountBlocks(tiling, NumMultiprocessors()), CountTiles(tiling, args));
-  Find(args.scaling, tiling).launch(stream, params, static_cast<int>(blocks), args.w_changes);
+  variant.launch(stream, params, static_cast<int>(blocks), args.w_changes);
 }
 
 void Gemm(Stream stream, const GemmArgs& args) {

@@ -66,9 +66,9 @@ enum class GemmShape : uint8_t {
 };
 
 // Every tiling sums a row's products in order of K, but for these narrow ones that are not
-// `in_order`: tiles of up to kMaxSplitTileN features sum even and odd blocks of K apart, bf16 tiles
-// of up to kMaxSkinnyTokens tokens the four steps of blocks.
-inline constexpr int kMaxSplitTileN = 48;
+// `in_order`: tiles of up to kMaxSplitTileN features and kMaxSplitTileT tokens sum even and odd
+// blocks of K apart, bf16 tiles of up to kMaxSkinnyTokens tokens the four steps of blocks.
+inline constexpr int kMaxSplitTileN = 48, kMaxSplitTileT = 64;
 inline constexpr int kMaxSkinnyTokens = 16;
 struct GemmTiling {
   GemmShape shape = GemmShape::kNarrow;
@@ -86,7 +86,8 @@ bool SumsInOrder(Scaling scaling, const GemmTiling& tiling);
 bool CanGate(const GemmTiling& tiling);
 // Sums of squares of a row that a launch with `squares` leaves.
 int64_t SquareParts(const GemmTiling& tiling, int64_t n);
-// Measured on an H200 (README.md): bf16 narrow tiles win where the weights are most of the work.
+// Measured on an H200 (README.md): bf16 narrow tiles win where the weights are most of the work,
+// and where the tokens fill a tile of 64.
 bool OwnTilesWin(int64_t t, int64_t n);
 
 // Whether the tensor-core kernels can run the shape at all: 16-byte rows.

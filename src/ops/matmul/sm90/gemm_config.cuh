@@ -11,8 +11,10 @@
 namespace hayate::ops::sm90 {
 
 struct GemmParams {
-  CUtensorMap w_map;    // boxes of 128 bytes × kBoxN rows; gated: × 2 halves × kBoxN / 2 rows
-  CUtensorMap x_map;    // boxes of 128 bytes × kBoxT rows
+  // Boxes of w: 128 bytes × kBoxN rows (gated: 2 halves × kBoxN / 2) × kBlocks blocks of K; of x:
+  // 128 bytes × kBoxT rows × kBoxBlocksX; of scales, kBlock: kTileT or kScalesW × kBlocks. Wide
+  // tiles: a block of K at a time, and scales as plain bytes.
+  CUtensorMap w_map, x_map, x_scale_map, w_scale_map;
   CUtensorMap out_map;  // bulk_stores: boxes of 64 bf16 × kStoreRows rows
   void* out;
   const float* bias;
@@ -23,6 +25,7 @@ struct GemmParams {
   int64_t w_scale_stride;
   int32_t t, n;
   int32_t k_blocks;  // of 128 bytes
+  bool ragged_k;     // the last block of K is not whole: one block a box
   int32_t tiles_n, tiles_t;
   bool out_f32;
   bool bulk_stores;  // wide tiles leave through shared memory and the copy engine
@@ -40,6 +43,8 @@ struct GemmParams {
 
 inline constexpr int kRowBytes = 128;  // of a block of K: 64 bf16 or 128 fp8
 inline constexpr int kConsumerGroups = 2;
+// Scales of weights that a copy brings for a block of K of a tile.
+inline constexpr int kScalesW = 8;
 inline constexpr int kMaxGatedTileT = 64;
 // Of the warpgroup whose first thread fetches, those that compute the factors of rows.
 inline constexpr int kScalingWarps = 3;
@@ -69,41 +74,53 @@ struct GemmConfig {
   static constexpr int kStepsPerBlock = 4;         // of 32 bytes, one instruction's K
 
   // A consumer group multiplies kSlabs times 64 tokens with kWidth features: half of the tile's
-  // features where it is narrow, half of its tokens where it is wide. An instruction takes as long
-  // for 16 features as for 48 (it reads 64 rows of tokens), so in the narrowest tiles the groups
-  // share the blocks of K instead, and add their sums at the end, unless sums must go in order.
-  static constexpr bool kSplitK = kNarrow && kTileN <= kMaxSplitTileN && !kInOrder;
-  // Few tokens are multiplied by warps of their own (gemm_skinny.cuh), unless in order.
+  // tokens if there are 128, else half of its features. An instruction takes as long for 16
+  // features as for 48 (it reads 64 rows of tokens), so in the narrowest tiles the groups share the
+  // blocks of K instead, and add their sums at the end, unless sums must go in order.
+  static constexpr bool kSplitT = kTileT > kMaxSplitTileT;
+  static constexpr bool kSplitK = kNarrow && !kSplitT && kTileN <= kMaxSplitTileN && !kInOrder;
+  // Few tokens are multiplied by single warps (gemm_skinny.cuh), unless in order.
   static constexpr bool kSkinny = kNarrow && !kFp8 && kTileT <= kMaxSkinnyTokens && !kInOrder;
-  static constexpr int kWidth = kNarrow && !kSplitK ? kTileN / kConsumerGroups : kTileN;
-  static constexpr int kSlabs = kNarrow ? std::max(kTileT / 64, 1) : kTileT / 64 / kConsumerGroups;
+  static constexpr int kWidth = kSplitT || kSplitK ? kTileN : kTileN / kConsumerGroups;
+  static constexpr int kSlabs = kSplitT ? kTileT / 64 / kConsumerGroups : 1;
   static constexpr int kRegs = kWidth / 2;  // accumulators of a slab
   static_assert(kWidth % 8 == 0 && kSlabs >= 1);
-  static_assert(kNarrow || kTileT % 128 == 0);
+  static_assert(!kSplitT || kTileT % 128 == 0);
 
   static constexpr int kThreads = 128 * (kConsumerGroups + 1);
   static constexpr int kConsumerThreads = 128 * kConsumerGroups;
 
-  // Blocks of K in a stage: enough that a stage is worth waiting for.
-  static constexpr int kMaxStageRows = 320;  // 40 KiB
-  static constexpr int kBlocks = 4 * (kTileN + kTileT) <= kMaxStageRows   ? 4
-                                 : 2 * (kTileN + kTileT) <= kMaxStageRows ? 2
-                                                                          : 1;
+  // Blocks of K in a stage: enough that a stage is worth waiting for, and that groups queue the
+  // products of one block while they add those of another.
+  static constexpr int kRows = kTileN + kTileT;
+  static constexpr int kMostRowsOfTwo = kTileT == 128 ? 384 : 320;
+  static constexpr int kMostRowsOfFour = kPromote && kTileT == 64 ? 384 : 320;
+  static constexpr int kBlocks = !kNarrow                       ? 1
+                                 : 4 * kRows <= kMostRowsOfFour ? 4
+                                 : 2 * kRows <= kMostRowsOfTwo  ? 2
+                                                                : 1;
   static constexpr int kGroupBlocks = kSplitK ? kBlocks / kConsumerGroups : kBlocks;
   static_assert(!kSplitK || kBlocks % kConsumerGroups == 0);
   static constexpr int kBlockBytesW = kTileN * kRowBytes;
   static constexpr int kBlockBytesX = kTileT * kRowBytes;
-  // Scales of the rows of x, then eight of the weights.
-  static constexpr int kBlockBytesScaleX = kPromote ? kTileT * 4 : 0;
-  static constexpr int kBlockBytesScaleW = kPromote ? 32 : 0;
-  static constexpr int kBlockBytesScale = kBlockBytesScaleX + kBlockBytesScaleW;
-  static constexpr int kScalePitch = (kBlockBytesScale + 127) / 128 * 128;
-  static constexpr int kBoxN = kSharesTokens ? kTileN : kTileN / kCluster;
-  static constexpr int kBoxT = kSharesTokens ? kTileT / kCluster : kTileT;
+  // Scales of the rows of x of all blocks of a stage, then kScalesW a block of weights.
+  static_assert(kTileN <= (kScalesW - 4) * kScaleColumns);
+  static constexpr int kStageBytesScaleX = kPromote ? kBlocks * kTileT * 4 : 0;
+  static constexpr int kStageBytesScaleW = kPromote ? kBlocks * kScalesW * 4 : 0;
+  static constexpr int kScaleSpaceX = (kStageBytesScaleX + 127) / 128 * 128;
+  static constexpr int kScaleSpace = kScaleSpaceX + (kStageBytesScaleW + 127) / 128 * 128;
+  // The part of a stage that a block of a cluster fetches for all: some blocks of K of the shared
+  // operand, or where a stage has one some of its rows.
+  static constexpr bool kSplitsRows = kBlocks < kCluster;
+  static constexpr int kBoxN = kSharesTokens || !kSplitsRows ? kTileN : kTileN / kCluster;
+  static constexpr int kBoxT = kSharesTokens && kSplitsRows ? kTileT / kCluster : kTileT;
+  static constexpr int kBoxBlocksX = kSharesTokens && !kSplitsRows ? kBlocks / kCluster : kBlocks;
+  static_assert(kSharesTokens || kSplitsRows);
   static_assert(kBoxN <= 256 && kBoxT <= 256 && kBoxT % 8 == 0);
   // What arrives on a full barrier.
-  static constexpr int kStageBytes = kBlocks * (kBlockBytesW + kBlockBytesX + kBlockBytesScale);
-  static constexpr int kStageSpace = kBlocks * (kBlockBytesW + kBlockBytesX + kScalePitch);
+  static constexpr int kStageBytes =
+      kBlocks * (kBlockBytesW + kBlockBytesX) + kStageBytesScaleX + kStageBytesScaleW;
+  static constexpr int kStageSpace = kBlocks * (kBlockBytesW + kBlockBytesX) + kScaleSpace;
   static constexpr int kExchangeBytes = kSplitK ? kSlabs * kRegs * 128 * 4 : 0;
   // One where scales take a stage's room otherwise.
   static constexpr int kStoreBuffers = kPromote ? 1 : 2;

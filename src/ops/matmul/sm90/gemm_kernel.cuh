@@ -3,9 +3,9 @@
 // Layouts    x [T, K], w [N, K], K contiguous, bf16 or e4m3; out [T, N] bf16 or f32
 // Tiles      kTileT tokens × kTileN features through all of K, in order. Narrow (few tokens): tiles
 //            are as narrow as it takes to give every multiprocessor the same share of the weights;
-//            the two consumer groups split the features; clusters share x by multicast. Wide (many
-//            tokens): 128 or 256 tokens; the groups split the tokens; clusters share the larger
-//            operand.
+//            the two consumer groups split the features, or 128 tokens; clusters share x by
+//            multicast. Wide (many tokens): 128 or 256 tokens; the groups split the tokens;
+//            clusters share the larger operand.
 // Roles      warpgroup 0: one thread issues bulk copies; warpgroups 1, 2: products, promotion and
 //            the store of their half. Full barriers count bytes, empty ones warps.
 // Resources  one block a multiprocessor and its shared memory; 232 registers a consumer thread,

@@ -32,8 +32,10 @@ void LaunchGemm(const Stream& stream, const GemmParams& params, int blocks, bool
 template <Scaling kScaling, GemmShape kShape, int kTileN, int kTileT, int kCluster,
           bool kInOrder = false>
 constexpr GemmVariant Variant() {
+  using C = GemmConfig<kScaling, kShape, kTileN, kTileT, kCluster, kInOrder>;
   return {.tiling = {kShape, kTileN, kTileT, kCluster, kInOrder},
-          .launch = &LaunchGemm<GemmConfig<kScaling, kShape, kTileN, kTileT, kCluster, kInOrder>>};
+          .boxes = {C::kBoxN, C::kBoxT, C::kBlocks, C::kBoxBlocksX},
+          .launch = &LaunchGemm<C>};
 }
 
 // Narrow tiles of every width that evens out the shares of some N. fp8 tiles of 64 features and

@@ -16,34 +16,56 @@ struct GroupOrigin {
   int group, t, n;
   __device__ explicit GroupOrigin(int index)
       : group(index),
-        t(C::kNarrow ? 0 : index * C::kSlabs * 64),
-        n(C::kNarrow && !C::kSplitK ? index * C::kWidth : 0) {}
+        t(C::kSplitT ? index * C::kSlabs * 64 : 0),
+        n(C::kSplitT || C::kSplitK ? 0 : index * C::kWidth) {}
   __device__ int Block(int i) const { return C::kSplitK ? kConsumerGroups * i + group : i; }
 };
 
-// Queues the products of one slab over one block of K.
+// Where the tensor cores find a group's operands in the first stage of the ring: the low words of
+// descriptors, which hold addresses in units of 16 bytes. The high words are the same for all.
 template <typename C>
-__device__ __forceinline__ void MultiplySlab(float (&d)[C::kRegs], const GemmShared<C>& shared,
-                                             uint32_t stage, int block,
-                                             const GroupOrigin<C>& origin, int slab,
-                                             int accumulate) {
-  const uint64_t a = SharedOperand(shared.x(stage, block) + (origin.t + slab * 64) * kRowBytes);
-  const uint64_t b = SharedOperand(shared.w(stage, block) + origin.n * kRowBytes);
+class GroupOperands {
+ public:
+  __device__ GroupOperands(const GemmShared<C>& shared, const GroupOrigin<C>& origin)
+      : x_(Low(shared.x(0, 0) + origin.t * kRowBytes)),
+        w_(Low(shared.w(0, 0) + origin.n * kRowBytes)) {}
+
+  // Queues the products of one slab over one block of K of a stage.
+  __device__ __forceinline__ void Multiply(float (&d)[C::kRegs], uint32_t stage, int block,
+                                           int slab, int accumulate) const {
+    const uint32_t slot = stage * C::kBlocks + static_cast<uint32_t>(block);
+    const uint32_t x = x_ + slot * (C::kBlockBytesX / 16) + slab * (64 * kRowBytes / 16);
+    const uint32_t w = w_ + slot * (C::kBlockBytesW / 16);
 #pragma unroll
-  for (int step = 0; step < C::kStepsPerBlock; ++step) {
-    if constexpr (C::kFp8) {
-      Wgmma<C::kWidth>::E4M3(d, a + 2 * step, b + 2 * step, accumulate | (step > 0));
-    } else {
-      Wgmma<C::kWidth>::Bf16(d, a + 2 * step, b + 2 * step, accumulate | (step > 0));
+    for (int step = 0; step < C::kStepsPerBlock; ++step) {
+      const uint64_t a = Descriptor(x + 2 * step), b = Descriptor(w + 2 * step);
+      if constexpr (C::kFp8) {
+        Wgmma<C::kWidth>::E4M3(d, a, b, accumulate | (step > 0));
+      } else {
+        Wgmma<C::kWidth>::Bf16(d, a, b, accumulate | (step > 0));
+      }
     }
   }
-}
+
+ private:
+  // The same in all lanes, and known to be.
+  static __device__ __forceinline__ uint32_t Low(const uint8_t* shared) {
+    return __shfl_sync(0xffffffff, static_cast<uint32_t>(SharedOperand(shared)), 0);
+  }
+  static __device__ __forceinline__ uint64_t Descriptor(uint32_t low) {
+    constexpr uint64_t kHigh = (uint64_t{1} << 62) | (uint64_t{1024 >> 4} << 32);  // SharedOperand
+    return kHigh | low;
+  }
+
+  const uint32_t x_, w_;
+};
 
 // The sums stay in the tensor cores' accumulators.
 template <typename C>
 __device__ __forceinline__ void MultiplyPlain(Slabs<C>& sum, const GemmParams& params,
                                               const GemmShared<C>& shared, RingState& ring,
                                               const GroupOrigin<C>& origin) {
+  const GroupOperands<C> operands(shared, origin);
   uint32_t previous = 0;
   for (int32_t k = 0; k < params.k_blocks; k += C::kBlocks) {
     Wait(shared.full(ring.stage), ring.parity);
@@ -52,7 +74,7 @@ __device__ __forceinline__ void MultiplyPlain(Slabs<C>& sum, const GemmParams& p
     for (int i = 0; i < C::kGroupBlocks; ++i) {
 #pragma unroll
       for (int slab = 0; slab < C::kSlabs; ++slab) {
-        MultiplySlab<C>(sum[slab], shared, ring.stage, origin.Block(i), origin, slab, k + i > 0);
+        operands.Multiply(sum[slab], ring.stage, origin.Block(i), slab, k + i > 0);
       }
     }
     WgmmaCommit();
@@ -73,7 +95,8 @@ __device__ __forceinline__ void MultiplyPlain(Slabs<C>& sum, const GemmParams& p
 template <typename C>
 struct WeightScales {
   static constexpr int kScaleRows = static_cast<int>(kScaleColumns);
-  static constexpr int kCount = C::kNarrow ? 2 : C::kTileN == kScaleRows ? 1 : C::kTileN / 64;
+  static constexpr bool kOne = kScaleRows % C::kWidth == 0;
+  static constexpr int kCount = kOne ? 1 : C::kNarrow ? 2 : C::kTileN / 64;
   float values[C::kGroupBlocks][kCount];
 
   // `n0` is the group's first feature; `first` the first scale that the stage holds.
@@ -84,14 +107,15 @@ struct WeightScales {
       const int row = C::kNarrow ? n0 / kScaleRows + i : (n0 + i * 64) / kScaleRows;
 #pragma unroll
       for (int b = 0; b < C::kGroupBlocks; ++b) {
-        values[b][i] = shared.w_scales(stage, origin.Block(b))[min(row - first, 7)];
+        values[b][i] = shared.w_scales(stage, origin.Block(b))[min(row - first, kScalesW - 1)];
       }
     }
   }
   // Of features 8j … 8j + 7; `border` is the j at which the second scale begins (narrow).
   __device__ __forceinline__ float At(int block, int j, int border) const {
+    if constexpr (kOne) return values[block][0];
     if constexpr (C::kNarrow) return j < border ? values[block][0] : values[block][1];
-    return values[block][kCount == 1 ? 0 : 8 * j / 64];
+    return values[block][8 * j / 64];
   }
 };
 
@@ -139,7 +163,8 @@ __device__ __forceinline__ void MultiplyScaled(Slabs<C>& sum, const GemmParams& 
   constexpr int kGroups = C::kGroupBlocks * C::kSlabs;
   const int n0 = work.tile_n * C::kTileN + origin.n;
   const int first_w = FirstScale(params, work.tile_n * C::kTileN);
-  const int border = C::kNarrow ? 16 - n0 / 8 % 16 : 0;
+  const GroupOperands<C> operands(shared, origin);
+  const int border = 16 - n0 / 8 % 16;
   const int warp_row = origin.t + static_cast<int>(threadIdx.x) % 128 / 32 * 16;
   // Warps whose rows are past the tile have nothing to sum; any scales will do for them.
   const bool busy = C::kTileT >= 64 || warp_row < C::kTileT;
@@ -161,7 +186,7 @@ __device__ __forceinline__ void MultiplyScaled(Slabs<C>& sum, const GemmParams& 
     for (int b = 0; b < C::kGroupBlocks; ++b) {
 #pragma unroll
       for (int slab = 0; slab < C::kSlabs; ++slab) {
-        MultiplySlab<C>(d[b][slab], shared, stage, origin.Block(b), origin, slab, 0);
+        operands.Multiply(d[b][slab], stage, origin.Block(b), slab, 0);
         WgmmaCommit();
       }
     }
@@ -174,6 +199,7 @@ __device__ __forceinline__ void MultiplyScaled(Slabs<C>& sum, const GemmParams& 
     for (int group = 0; group < kGroups; ++group) {
       const int b = group / C::kSlabs, slab = group % C::kSlabs;
       WaitForProducts(kGroups - 1 - group);
+      PinRegisters(d[b][slab]);
       if (group == kGroups - 1) ReleaseStage<C>(shared, stage);
       if (!busy) continue;
 #pragma unroll
@@ -185,6 +211,8 @@ __device__ __forceinline__ void MultiplyScaled(Slabs<C>& sum, const GemmParams& 
               fmaf(scales.x[b][slab][e / 2] * w_scale, d[b][slab][4 * j + e], sum[slab][4 * j + e]);
         }
       }
+      // Before the wait for the next ones: the tensor cores work on them meanwhile.
+      PinRegisters(sum[slab]);
     }
   }
 }

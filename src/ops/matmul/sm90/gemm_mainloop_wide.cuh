@@ -33,37 +33,6 @@ class Turns {
   const int own_, other_;
 };
 
-// Where the tensor cores find a group's operands in the first stage of the ring: the low words of
-// descriptors, which hold addresses in units of 16 bytes. The high words are the same for all.
-template <typename C>
-class GroupOperands {
- public:
-  __device__ GroupOperands(const GemmShared<C>& shared, const GroupOrigin<C>& origin)
-      : x_(Low(shared.x(0, 0) + origin.t * kRowBytes)), w_(Low(shared.w(0, 0))) {}
-
-  // Queues the products of one slab over the block of K in a stage.
-  __device__ __forceinline__ void Multiply(float (&d)[C::kRegs], uint32_t stage, int slab) const {
-    const uint32_t x = x_ + stage * (C::kBlockBytesX / 16) + slab * (64 * kRowBytes / 16);
-    const uint32_t w = w_ + stage * (C::kBlockBytesW / 16);
-#pragma unroll
-    for (int step = 0; step < C::kStepsPerBlock; ++step) {
-      Wgmma<C::kWidth>::E4M3(d, Descriptor(x + 2 * step), Descriptor(w + 2 * step), step > 0);
-    }
-  }
-
- private:
-  // The same in all lanes, and known to be.
-  static __device__ __forceinline__ uint32_t Low(const uint8_t* shared) {
-    return __shfl_sync(0xffffffff, static_cast<uint32_t>(SharedOperand(shared)), 0);
-  }
-  static __device__ __forceinline__ uint64_t Descriptor(uint32_t low) {
-    constexpr uint64_t kHigh = (uint64_t{1} << 62) | (uint64_t{1024 >> 4} << 32);  // SharedOperand
-    return kHigh | low;
-  }
-
-  const uint32_t x_, w_;
-};
-
 // sum = Σ scales · products of every 128 of K: they leave the tensor cores, whose fp8 sums keep
 // about 14 bits, for fp32. A slab's scales are read while its products run.
 template <typename C>
@@ -91,7 +60,7 @@ __device__ __forceinline__ void MultiplyScaledWide(Slabs<C>& sum, const GemmPara
       float d[C::kRegs];
       turns.Wait();
       WgmmaFence();
-      operands.Multiply(d, stage, slab);
+      operands.Multiply(d, stage, 0, slab, 0);
       WgmmaCommit();
       turns.Pass();
       if (slab == 0) w_scales.Load(shared, stage, origin, n0, first_w);

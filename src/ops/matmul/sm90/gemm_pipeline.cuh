@@ -26,10 +26,11 @@ struct GemmShared {
   }
   __device__ float* x_scales(uint32_t stage, int block) const {
     return reinterpret_cast<float*>(base + kSlots * (C::kBlockBytesX + C::kBlockBytesW) +
-                                    C::kStoreBytes + (stage * C::kBlocks + block) * C::kScalePitch);
+                                    C::kStoreBytes + stage * C::kScaleSpace) +
+           block * C::kTileT;
   }
   __device__ float* w_scales(uint32_t stage, int block) const {
-    return x_scales(stage, block) + C::kTileT;
+    return x_scales(stage, 0) + C::kScaleSpaceX / 4 + block * kScalesW;
   }
   // Of a warp of the consumers, wide tiles: kStoreBuffers boxes on their way to out, swizzled.
   __device__ uint8_t* store_box(int warp, int buffer) const {
@@ -102,8 +103,19 @@ __device__ __forceinline__ void LoadRows(uint8_t* shared, const CUtensorMap* map
   }
 }
 
-// The first of the eight scales of weights that a stage holds, for a tile that starts at feature
-// n0.
+// Narrow tiles: `copy` is asked for boxes that bring kBlocks blocks of K of the stage from block
+// `first` on: for one, or for one a block where the last block of K is not whole. Its arguments are
+// the block in the stage and the box's column and block of K in the operand's map.
+template <int kBlocks, int kBlockK, typename Copy>
+__device__ __forceinline__ void CopyBlocks(const GemmParams& params, int32_t k, int first,
+                                           const Copy& copy) {
+  if (!params.ragged_k) return copy(first, 0, k + first);
+#pragma unroll
+  for (int i = first; i < first + kBlocks; ++i) copy(i, (k + i) * kBlockK, 0);
+}
+
+// The first of the scales of weights that a stage holds, for a tile that starts at feature n0: the
+// copy engine reads from 16-byte borders on.
 __device__ __forceinline__ int32_t FirstScale(const GemmParams& params, int32_t n0) {
   constexpr int32_t kRows = static_cast<int32_t>(kScaleColumns);
   return min(n0 / kRows, (params.n - 1) / kRows) / 4 * 4;
@@ -112,26 +124,28 @@ __device__ __forceinline__ int32_t FirstScale(const GemmParams& params, int32_t 
 template <typename C>
 __device__ void LoadWeights(const GemmParams& params, const GemmShared<C>& shared, uint32_t stage,
                             const StageWalk<C>& walk) {
-  const int32_t n0 = walk.work().tile_n * C::kTileN;
-  ArriveExpectBytes(shared.full(stage), C::kStageBytes);
-#pragma unroll
-  for (int block = 0; block < C::kBlocks; ++block) {
-    if constexpr (C::kCanGate) {
-      if (params.gated) {
-        Load3D(shared.w(stage, block), &params.w_map, shared.full(stage),
-               (walk.k() + block) * C::kBlockK, 0, n0 / 2, CacheHint::kEvictFirst);
-        continue;
+  Barrier* const full = shared.full(stage);
+  const int32_t n0 = walk.work().tile_n * C::kTileN, k = walk.k();
+  ArriveExpectBytes(full, C::kStageBytes);
+  if constexpr (C::kNarrow) {
+    CopyBlocks<C::kBlocks, C::kBlockK>(params, k, 0, [&](int block, int32_t column, int32_t at) {
+      uint8_t* const to = shared.w(stage, block);
+      if (C::kCanGate && params.gated) {
+        Load4D(to, &params.w_map, full, column, 0, n0 / 2, at, CacheHint::kEvictFirst);
+      } else {
+        Load3D(to, &params.w_map, full, column, n0, at, CacheHint::kEvictFirst);
       }
-    }
-    LoadRows<C::kSharesTokens ? 1 : C::kCluster, C::kBoxN>(
-        shared.w(stage, block), &params.w_map, shared.full(stage), (walk.k() + block) * C::kBlockK,
-        n0, C::kNarrow ? CacheHint::kEvictFirst : CacheHint::kNormal);
+    });
     if constexpr (C::kPromote) {
-      // Past the end of K any scales will do: the products are zero.
-      const int32_t k = min(walk.k() + block, params.k_blocks - 1);
-      LoadBytes(shared.w_scales(stage, block),
-                params.w_scale + k * params.w_scale_stride + FirstScale(params, n0),
-                shared.full(stage), C::kBlockBytesScaleW);
+      Load2D(shared.w_scales(stage, 0), &params.w_scale_map, full, FirstScale(params, n0), k);
+    }
+  } else {
+    LoadRows<C::kSharesTokens ? 1 : C::kCluster, C::kBoxN>(shared.w(stage, 0), &params.w_map, full,
+                                                           k * C::kBlockK, n0, CacheHint::kNormal);
+    if constexpr (C::kPromote) {
+      LoadBytes(shared.w_scales(stage, 0),
+                params.w_scale + k * params.w_scale_stride + FirstScale(params, n0), full,
+                C::kStageBytesScaleW);
     }
   }
 }
@@ -139,19 +153,35 @@ __device__ void LoadWeights(const GemmParams& params, const GemmShared<C>& share
 template <typename C>
 __device__ void LoadTokens(const GemmParams& params, const GemmShared<C>& shared, uint32_t stage,
                            const StageWalk<C>& walk) {
-  const int32_t tile = walk.work().tile_t;
-#pragma unroll
-  for (int block = 0; block < C::kBlocks; ++block) {
-    LoadRows<C::kSharesTokens ? C::kCluster : 1, C::kBoxT>(
-        shared.x(stage, block), &params.x_map, shared.full(stage), (walk.k() + block) * C::kBlockK,
-        tile * C::kTileT, C::kNarrow ? CacheHint::kEvictLast : CacheHint::kNormal);
+  Barrier* const full = shared.full(stage);
+  const int32_t tile = walk.work().tile_t, t0 = tile * C::kTileT, k = walk.k();
+  if constexpr (C::kNarrow) {
+    // This block's part: some of the blocks of K, or some of the rows of one.
+    const auto rank = C::kCluster > 1 ? static_cast<int32_t>(ClusterRank()) : 0;
+    const int32_t part = C::kSplitsRows ? rank * C::kBoxT : 0;
+    CopyBlocks<C::kBoxBlocksX, C::kBlockK>(
+        params, k, C::kSplitsRows ? 0 : rank * C::kBoxBlocksX,
+        [&](int block, int32_t column, int32_t at) {
+          uint8_t* const to = shared.x(stage, block) + part * kRowBytes;
+          if constexpr (C::kCluster == 1) {
+            Load3D(to, &params.x_map, full, column, t0, at, CacheHint::kEvictLast);
+          } else {
+            Load3DMulticast(to, &params.x_map, full, column, t0 + part, at, (1 << C::kCluster) - 1,
+                            CacheHint::kEvictLast);
+          }
+        });
     if constexpr (C::kPromote) {
-      // As above, and the last tile of a cluster may lie past the tokens.
-      const int32_t k = min(walk.k() + block, params.k_blocks - 1);
+      Load2D(shared.x_scales(stage, 0), &params.x_scale_map, full, t0, k, CacheHint::kEvictLast);
+    }
+  } else {
+    LoadRows<C::kSharesTokens ? C::kCluster : 1, C::kBoxT>(shared.x(stage, 0), &params.x_map, full,
+                                                           k * C::kBlockK, t0, CacheHint::kNormal);
+    if constexpr (C::kPromote) {
+      // The last tile of a cluster may lie past the tokens.
       const int32_t inside = min(tile, params.tiles_t - 1);
-      LoadBytes(shared.x_scales(stage, block),
-                params.x_scale + k * params.x_scale_stride + inside * C::kTileT, shared.full(stage),
-                C::kBlockBytesScaleX);
+      LoadBytes(shared.x_scales(stage, 0),
+                params.x_scale + k * params.x_scale_stride + inside * C::kTileT, full,
+                C::kStageBytesScaleX);
     }
   }
 }

@@ -8,8 +8,16 @@
 
 namespace hayate::ops::sm90 {
 
+// What a bulk copy brings of an operand: rows, and blocks of K of kRowBytes.
+struct GemmBoxes {
+  int32_t w_rows, x_rows;
+  int32_t blocks;    // of a stage, and of w
+  int32_t x_blocks;  // of x
+};
+
 struct GemmVariant {
   GemmTiling tiling;
+  GemmBoxes boxes;
   void (*launch)(const Stream& stream, const GemmParams& params, int blocks,
                  bool w_changes) = nullptr;
 };
