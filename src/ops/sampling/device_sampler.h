@@ -3,12 +3,12 @@
 // for the next step. The definition is that of sampling.h; a row's result is the same on the CPU,
 // whatever else is in the batch.
 //
-// What exec does, once at start: allocate `results`, `top_ids` and `top_logprobs` where the host can
-// read them once the step is done (pinned memory), last_tokens and counts. When slots start: stage one CountsStart for each with penalties, call StartCounts. Every
-// step: stage one SamplerRow per row, with its bias list, banned ids and masks, in the step's one
-// copy; call SampleRows. No call allocates, synchronises or reads device
-// memory from the host, and the grid depends on `num_rows` and `kernel` alone, so all can be
-// captured.
+// What exec does, once at start: allocate `results`, `top_ids` and `top_logprobs` where the host
+// can read them once the step is done (pinned memory), last_tokens and counts. When slots start:
+// stage one CountsStart for each with penalties, call StartCounts. Every step: stage one SamplerRow
+// per row, with its bias list, banned ids and masks, in the step's one copy; call SampleRows. No
+// call allocates, synchronises or reads device memory from the host, and the grid depends on
+// `num_rows` and `kernel` alone, so all can be captured.
 
 #include <cstdint>
 #include <span>
