@@ -3,7 +3,7 @@
 // that the target drew, since what stands decides what the drafter is given; then everything is
 // queued in one go, and the guesses of one pass feed the next one on the device:
 //
-//   one copy to the device → Advance → Next(0) → draw → Next(1) → draw → … → one copy back
+//   fetch inputs → Advance → Next(0) → draw → Next(1) → draw → … → copy back
 //
 // The ranks of an attention group run it together for the rows of their dp rank; the first draws,
 // from logits that all wrote their slice of, and leaves what it drew where all read it. Owner: the

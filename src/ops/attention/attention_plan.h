@@ -3,8 +3,9 @@
 // host, once a step for all layers of a cache group, and staged with the step's other arrays.
 //
 //   decode    rows of few tokens: each (row, kv head) is cut into stretches of pages so that every
-//             block reads the same number of bytes. A block attends its stretches one after the
-//             other; a (row, kv head) of several stretches is merged by whichever block ends last.
+//             block has about the same work: pages to read, and what a stretch costs besides. A
+//             block attends its stretches one after the other; a (row, kv head) of several
+//             stretches is merged by whichever block ends last.
 //             The grid depends on the shape alone, so a graph captures it.
 //             A step of one row and not too many keys needs no division: a cluster of blocks takes
 //             a kv head and meets in shared memory.

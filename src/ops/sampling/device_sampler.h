@@ -6,9 +6,9 @@
 // What exec does, once at start: allocate `results`, `top_ids` and `top_logprobs` where the host
 // can read them once the step is done (pinned memory), last_tokens and counts. When slots start:
 // stage one CountsStart for each with penalties, call StartCounts. Every step: stage one SamplerRow
-// per row, with its bias list, banned ids and masks, in the step's one copy; call SampleRows. No
-// call allocates, synchronises or reads device memory from the host, and the grid depends on
-// `num_rows` and `kernel` alone, so all can be captured.
+// per row, with its bias list and banned ids, among the step's inputs, and copy its masks; call
+// SampleRows. No call allocates, synchronises or reads device memory from the host, and the grid
+// depends on `num_rows` and `kernel` alone, so all can be captured.
 
 #include <cstdint>
 #include <span>

@@ -9,9 +9,8 @@
 //   traffic  2 · D elements a key and kv head, once; 4 · (D + 2) bytes a query and warp between
 //            multiprocessors
 //   in flight  as in decode_kernel.cuh; of a row of up to 2,048 keys of bf16 all at once, before
-//   the
-//            launches ahead have ended. The tile that they write is fetched into the second-level
-//            cache meanwhile
+//            the launches ahead have ended. The tile that they write is fetched into the
+//            second-level cache meanwhile
 //   bound    latency: queries → scores → cluster → output
 //   requires D a multiple of 4 · kRowBlocks
 
