@@ -1,16 +1,16 @@
 #pragma once
 // Computes   out[t, n] = Σ_k x[t, k] · w[n, k] · scales + bias[n]
 // Layouts    x [T, K], w [N, K], K contiguous, bf16 or e4m3; out [T, N] bf16 or f32
-// Tiles      kTileT tokens × kTileN features through all of K, in order. Narrow (few tokens): tiles
-//            are as narrow as it takes to give every multiprocessor the same share of the weights;
-//            the two consumer groups split the features, or 128 tokens; clusters share x by
-//            multicast. Wide (many tokens): 128 or 256 tokens; the groups split the tokens;
-//            clusters share the larger operand.
+// Tiles      kTileT tokens × kTileN features through all of K; in which order they are summed says
+//            gemm.h. Narrow (few tokens): tiles are as narrow as it takes to give every
+//            multiprocessor the same share of the weights; the two consumer groups split the
+//            features, 128 tokens, or the blocks of K; clusters share x by multicast. Wide (many
+//            tokens): 128 or 256 tokens; the groups split the tokens; clusters share the larger
+//            operand.
 // Roles      warpgroup 0: one thread issues bulk copies; warpgroups 1, 2: products, promotion and
 //            the store of their half. Full barriers count bytes, empty ones warps.
 // Resources  one block a multiprocessor and its shared memory; 232 registers a consumer thread,
-// slim
-//            tiles 80
+//            slim tiles 80
 // Traffic    narrow: N·K from memory, T·K·tiles_n / cluster from the cache; wide: README.md
 // Requires   16-byte rows of x and w; x_scale rows padded to kXScaleRows
 

@@ -1,7 +1,7 @@
 #pragma once
 // The ring of stages between the copy engine and the tensor cores, and the thread that fills it. A
 // stage holds kBlocks blocks of K: 128 bytes of kTileT rows of x and of kTileN rows of weights,
-// both swizzled, and under kBlock the scales of those rows of x.
+// both swizzled, and under kBlock the scales of those rows of x and kScalesW of the weights.
 
 #include <type_traits>
 

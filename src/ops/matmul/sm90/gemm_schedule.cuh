@@ -1,6 +1,5 @@
 #pragma once
-// Which tiles a block computes. Every tile goes through all of K in order, so the sum of an output
-// has one order whatever the tiling.
+// Which tiles a block computes. Every tile goes through all of K, so no sums travel between blocks.
 
 #include <cstdint>
 
