@@ -18,7 +18,9 @@ enum class DeviceKind : uint8_t { kCpu, kCuda };
 
 enum class MemoryKind : uint8_t {
   kDevice,  // read and written by kernels; on the CPU: huge-page advised, 64-byte aligned
-  kPinned,  // host memory that the device copies from at full rate; on the CPU: plain
+  // Host memory that the device copies from at full rate, and that kernels read and write; on the
+  // CPU: plain.
+  kPinned,
 };
 
 class Device;
