@@ -9,7 +9,8 @@ namespace {
 
 // After so many steps one counts a third.
 constexpr double kMemorySteps = 256.0;
-// A step that something else held up counts as so many times what was foretold.
+// A step that something else held up counts as so many times what was foretold, and one that seemed
+// to take no time, because the host looked late at the step before, as such a part of it.
 constexpr double kMostSurprise = 2.0;
 // Of the sum of all steps' weights: decides where the steps seen do not tell two parts apart.
 constexpr double kRidge = 1e-4;
@@ -40,7 +41,7 @@ void StepTimes::Add(const StepLoad& load, double ns) {
   Parts parts = PartsOf(load);
   if (seen_plain_ && seen_mixed_) {
     const double foretold = Dot(Costs(), parts);
-    if (foretold > 0.0) ns = std::min(ns, kMostSurprise * foretold);
+    if (foretold > 0.0) ns = std::clamp(ns, foretold / kMostSurprise, kMostSurprise * foretold);
   }
   for (double& part : parts) part /= ns;
   constexpr double kKept = 1.0 - 1.0 / kMemorySteps;

@@ -98,6 +98,22 @@ TEST(StepTimes, AStepThatWasHeldUpSaysLittle) {
   EXPECT_NEAR(times.PromptTokensWithin(load, 2.0).value(), before, 0.1 * before);
 }
 
+// Of two steps in flight the host saw both end at once.
+TEST(StepTimes, AStepThatSeemedToTakeNoTimeSaysLittle) {
+  StepTimes times;
+  Rng rng(6);
+  for (int i = 0; i < 400; ++i) {
+    const StepLoad load = SomeLoad(rng);
+    times.Add(load, DeviceNs(load));
+  }
+  const StepLoad load{.decodes = 40, .keys = 40'000};
+  const int32_t before = times.PromptTokensWithin(load, 2.0).value();
+  times.Add(load, 2.0 * DeviceNs(load));
+  times.Add(load, 50e3);
+  times.Add({.decodes = 40, .keys = 40'000, .prompt_tokens = 200}, 50e3);
+  EXPECT_NEAR(times.PromptTokensWithin(load, 2.0).value(), before, 0.1 * before);
+}
+
 TEST(StepTimes, WherePromptsTakeTooLongAsItIsNoTokenFits) {
   StepTimes times;
   Rng rng(4);
