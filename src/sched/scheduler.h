@@ -151,7 +151,7 @@ class Scheduler {
   // Prompt tokens that the plan may hold of a dp rank, given what runs and waits.
   int32_t PrefillBudget();
   // About so many prompt tokens that with `decodes` more they fill tiles: to the nearest, or, where
-  // time is short, to a part of one below.
+  // time is short, to a part of one below; as many as they are where that is hardly any.
   int32_t WholeTiles(int32_t decodes, int32_t prompt_tokens, bool time_is_short) const;
   // What runs, as the next step: its rows that decode, and where its prompts go on.
   StepLoad NextLoad() const;

@@ -17,7 +17,8 @@ constexpr int32_t kBacklogSteps = 96;
 constexpr int32_t kBacklogChunks = 4;
 // How many waiting requests one plan counts.
 constexpr size_t kMaxCounted = 128;
-// However long prompt tokens take, a step holds this part of mixed_chunk_size.
+// However long prompt tokens take, a step holds this part of mixed_chunk_size; and this part of
+// what was asked for, however little of it whole tiles leave.
 constexpr int32_t kLeastPart = 4;
 // Where time is short a step may end at such a part of a tile, and what does not fill a whole one
 // by less than the smaller part counts as filling it.
@@ -52,7 +53,8 @@ int32_t Scheduler::WholeTiles(int32_t decodes, int32_t prompt_tokens, bool time_
     end = std::max(AlignDown(tokens + tile / kSmallTileParts, tile),
                    AlignDown(tokens, std::max(1, tile / kTileParts)));
   }
-  return end > decodes ? end - decodes : prompt_tokens;
+  const int32_t whole = end - decodes;
+  return whole >= CeilDiv(prompt_tokens, kLeastPart) ? whole : prompt_tokens;
 }
 
 StepLoad Scheduler::NextLoad() const {

@@ -201,6 +201,20 @@ TEST(Scheduler, AMixedStepTakesPromptTokensHoweverManyDecode) {
   world.Settle();
 }
 
+TEST(Scheduler, AMixedStepDoesNotEndAtATileThatLeavesItHardlyAnyPromptTokens) {
+  World world({.max_running = 16,
+               .chunked_prefill_size = 64,
+               .mixed_chunk_size = 6,
+               .mixed_step_multiple = 16},
+              200);
+  for (int32_t i = 1; i <= 15; ++i) world.Add(Prompt(i, 4), 20);
+  ASSERT_TRUE(world.Step());
+  world.Add(Prompt(20, 30), 1);
+  ASSERT_TRUE(world.Step());
+  EXPECT_EQ(world.plan_.num_tokens, 15 + 6);  // 16 would be the nearest tile
+  world.Settle();
+}
+
 TEST(Scheduler, HoldsARequestUntilThePrefixUnderWayIsThere) {
   World world({.chunked_prefill_size = 32}, 50);
   world.Add(Prompt(1, 20), 3);
