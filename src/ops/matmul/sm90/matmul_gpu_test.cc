@@ -159,7 +159,7 @@ double RelativeError(const std::vector<float>& out, const std::vector<float>& we
   return std::sqrt(difference / norm);  // NaN passes no compare
 }
 
-constexpr int64_t kTokens[] = {1, 7, 16, 33, 100, 200};
+constexpr int64_t kTokens[] = {1, 7, 16, 33, 64, 100, 200};
 // Rounding of bf16 results, and of sums in another order.
 constexpr double kBf16Rounding = 3e-3, kF32Rounding = 1e-5;
 // Activations in e4m3 under a scale per group keep 3 bits of mantissa: 2^−4 / √3 at most.

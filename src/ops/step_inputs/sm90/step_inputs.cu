@@ -10,6 +10,10 @@ namespace {
 
 constexpr int kThreads = 256;
 
+// Attention reads lengths and page tables before it waits for the launches ahead of it
+// (dependent_launch.cuh): what these two write is there when their blocks have left.
+__device__ __forceinline__ void Publish() { __threadfence(); }
+
 __global__ void StepInputsKernel(const __grid_constant__ StepInputsArgs args) {
   const int32_t i = static_cast<int32_t>(blockIdx.x) * kThreads + static_cast<int32_t>(threadIdx.x);
   if (i < args.num_entries) {
@@ -19,6 +23,7 @@ __global__ void StepInputsKernel(const __grid_constant__ StepInputsArgs args) {
   if (i < args.num_tokens && args.late_slots[i] >= 0) {
     args.token_ids[i] = args.last_tokens[args.late_slots[i]];
   }
+  Publish();
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -32,6 +37,7 @@ __global__ void __launch_bounds__(kThreads)
                  : "l"(from + i));
     to[i] = value;
   }
+  Publish();
 }
 
 }  // namespace
