@@ -1,4 +1,4 @@
-"""The commands of the binary that talk to a server: hayate chat and hayate bench serve."""
+"""The commands of the binary around a server: hayate chat and hayate bench, with a server and without."""
 
 import json
 import signal
@@ -79,6 +79,28 @@ def test_bench_serve_counts_what_the_server_refuses(server):
     done = run("bench", "serve", "--base-url", server.url, *SMALL_LOAD, *extra)
     assert done.returncode == 1
     assert "0 of 12" in done.stdout and "12 x HTTP 400" in done.stdout and "top_p" in done.stdout
+
+
+def test_bench_offline_counts_tokens_and_writes_a_trace_of_its_steps(tmp_path):
+    lines, trace = tmp_path / "results.jsonl", tmp_path / "trace.json"
+    flags = ["--model-path", default_model(), "--num-prompts", 5, "--input-len", 40, "--output-len", 6, "--json"]
+    done = run("bench", "offline", *flags, "--output-file", lines, "--trace-file", trace, timeout=patient(120))
+    assert done.returncode == 0, done.stderr
+    result = json.loads(lines.read_text())
+    assert result == json.loads(done.stdout)
+    assert result["input_tokens"] == 5 * 40 and result["output_tokens"] == 5 * 6
+    steps = [event["args"] for event in json.loads(trace.read_text())["traceEvents"] if event["name"] == "forward"]
+    # The request that warms up has 40 tokens too.
+    assert sum(step["prefill_tokens"] for step in steps) == 6 * 40
+    assert max(step["decode_tokens"] for step in steps) == 5
+
+
+def test_bench_offline_says_which_file_it_cannot_write(tmp_path):
+    missing = tmp_path / "nowhere" / "trace.json"
+    flags = ["--model-path", default_model(), "--num-prompts", 1, "--input-len", 8, "--output-len", 2]
+    done = run("bench", "offline", *flags, "--trace-file", missing, timeout=patient(120))
+    assert done.returncode == 1
+    assert str(missing) in done.stderr
 
 
 @pytest.mark.parametrize(
