@@ -1,12 +1,14 @@
-// Every compiled tiling of the product for hundreds of tokens against the definition, over sizes
-// that fill no tile.
+// Every compiled tiling of the product against the definition, over sizes that fill no tile, no
+// stage and no block of scales.
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/matmul/matmul.h"
 #include "ops/matmul/sm90/fitted_gemm.h"
+#include "ops/matmul/sm90/gemm_variants.h"
 #include "ops/testing/gpu.h"
 
 namespace hayate::ops::sm90 {
@@ -21,13 +23,17 @@ struct Size {
   bool bias = false;
 };
 
+constexpr Scaling kScalings[] = {Scaling::kNone, Scaling::kVector, Scaling::kBlock};
+
 // Rounding of bf16 results and of sums in another order. Tensor cores keep about 14 bits of an fp8
-// sum and cut the rest off, so that its error grows with K.
+// sum and cut the rest off, so that its error grows with K, or with what shares a scale.
 double Bound(Scaling scaling, int64_t k) {
-  return scaling == Scaling::kNone ? 3e-3 : 3e-3 + 1.5e-5 * static_cast<double>(k);
+  if (scaling == Scaling::kNone) return 3e-3;
+  const int64_t summed = scaling == Scaling::kBlock ? std::min(k, kScaleColumns) : k;
+  return 3e-3 + 1.5e-5 * static_cast<double>(summed);
 }
 
-class FittedGemmTest : public GpuTest {
+class TilingsTest : public GpuTest {
  protected:
   struct Operand {
     DeviceArray<std::byte> device;
@@ -51,6 +57,14 @@ class FittedGemmTest : public GpuTest {
     const size_t width = rows.size() / scales.size();
     for (size_t i = 0; i < rows.size(); ++i) rows[i] *= scales[i / width];
   }
+  // Scales [⌈K/128⌉, stride], one for `rows_a_scale` rows.
+  static void ScaleBlocks(std::vector<float>& rows, const std::vector<float>& scales, int64_t k,
+                          int64_t stride, int64_t rows_a_scale) {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const int64_t row = static_cast<int64_t>(i) / k, column = static_cast<int64_t>(i) % k;
+      rows[i] *= scales[static_cast<size_t>(column / kScaleColumns * stride + row / rows_a_scale)];
+    }
+  }
   static std::vector<float> Scales(int64_t count, uint64_t seed) {
     Rng rng(seed);
     std::vector<float> scales(static_cast<size_t>(count));
@@ -60,8 +74,12 @@ class FittedGemmTest : public GpuTest {
 
   // All tilings at one size.
   void Check(Scaling scaling, const Size& size) {
+    const bool blocks = scaling == Scaling::kBlock;
+    const int64_t blocks_of_k = CeilDiv<int64_t>(size.k, kScaleColumns);
+    const int64_t x_stride = AlignUp(size.t, kXScaleRows), w_stride = BlockScaleStride(size.n);
     Operand x = Random(size.t, size.k, scaling, 1), w = Random(size.n, size.k, scaling, 2);
-    const std::vector<float> x_scale = Scales(size.t, 3), w_scale = Scales(size.n, 4);
+    const std::vector<float> x_scale = Scales(blocks ? blocks_of_k * x_stride : size.t, 3);
+    const std::vector<float> w_scale = Scales(blocks ? blocks_of_k * w_stride : size.n, 4);
     const std::vector<float> bias = RandomNormals(static_cast<size_t>(size.n), 5);
     const auto x_scale_device = ToDevice(x_scale), w_scale_device = ToDevice(w_scale);
     const auto bias_device = ToDevice(bias);
@@ -70,29 +88,47 @@ class FittedGemmTest : public GpuTest {
                   .x = x.device.data(),
                   .w = w.device.data(),
                   .bias = size.bias ? bias_device.data() : nullptr,
+                  .x_scale = x_scale_device.data(),
+                  .w_scale = w_scale_device.data(),
+                  .x_scale_stride = x_stride,
+                  .w_scale_stride = w_stride,
                   .t = size.t,
                   .n = size.n,
                   .k = size.k,
                   .scaling = scaling};
-    if (scaling == Scaling::kVector) {
+    if (blocks) {
+      ScaleBlocks(x.values, x_scale, size.k, x_stride, 1);
+      ScaleBlocks(w.values, w_scale, size.k, w_stride, kScaleColumns);
+    } else if (scaling == Scaling::kVector) {
       Scale(x.values, x_scale);
       Scale(w.values, w_scale);
-      args.x_scale = x_scale_device.data();
-      args.w_scale = w_scale_device.data();
     }
     std::vector<float> expected(static_cast<size_t>(size.t * size.n));
     MatmulReference(expected.data(), x.values.data(), w.values.data(),
                     size.bias ? bias.data() : nullptr, size.t, size.n, size.k);
+    const auto expect = [&](const ::testing::Message& tiling, const auto& launch) {
+      const auto out = Poisoned(static_cast<size_t>(size.t * args.out_stride), size.out);
+      args.out = out.data();
+      launch();
+      ExpectClose(FloatsToHost(out, size.out), expected, size, Bound(scaling, size.k),
+                  ::testing::Message() << tiling << ": scaling " << static_cast<int>(scaling)
+                                       << " N " << size.n << " K " << size.k << " T " << size.t);
+    };
     for (const FittedVariant& variant : FittedVariants(scaling)) {
       const FittedTiling& tiling = variant.tiling;
       if (tiling.parts == 2 && size.k * (scaling == Scaling::kNone ? 2 : 1) <= 128) continue;
-      const auto out = Poisoned(static_cast<size_t>(size.t * args.out_stride), size.out);
-      args.out = out.data();
-      FittedGemm(stream_, args, tiling);
-      ExpectClose(FloatsToHost(out, size.out), expected, size, Bound(scaling, size.k),
-                  ::testing::Message()
-                      << tiling.tile_n << " x " << tiling.tile_t << " in " << tiling.parts << ": N "
-                      << size.n << " K " << size.k << " T " << size.t);
+      expect(::testing::Message() << "fitted " << tiling.tile_n << " x " << tiling.tile_t << " in "
+                                  << tiling.parts,
+             [&] { FittedGemm(stream_, args, tiling); });
+    }
+    for (const GemmShape shape : {GemmShape::kNarrow, GemmShape::kWide}) {
+      for (const GemmVariant& variant : VariantsOf(scaling, shape)) {
+        const GemmTiling& tiling = variant.tiling;
+        expect(::testing::Message()
+                   << (shape == GemmShape::kNarrow ? "narrow " : "wide ") << tiling.tile_n << " x "
+                   << tiling.tile_t << (tiling.in_order ? " in order" : ""),
+               [&] { GemmWithTiling(stream_, args, tiling); });
+      }
     }
   }
 
@@ -118,10 +154,11 @@ class FittedGemmTest : public GpuTest {
   }
 };
 
-TEST_F(FittedGemmTest, EveryTilingMultipliesAsItsDefinition) {
-  for (const Scaling scaling : {Scaling::kNone, Scaling::kVector}) {
+TEST_F(TilingsTest, EveryTilingMultipliesAsItsDefinition) {
+  for (const Scaling scaling : kScalings) {
     for (const Size& size :
-         {Size{.n = 64, .k = 64, .t = 1}, Size{.n = 200, .k = 80, .t = 31, .bias = true},
+         {Size{.n = 64, .k = 64, .t = 1}, Size{.n = 96, .k = 2064, .t = 9, .bias = true},
+          Size{.n = 264, .k = 1200, .t = 64}, Size{.n = 200, .k = 80, .t = 31, .bias = true},
           Size{.n = 333, .k = 656, .t = 130, .extra_stride = 3},
           Size{.n = 336, .k = 1200, .t = 257, .extra_stride = 8, .bias = true},
           Size{.n = 520, .k = 272, .t = 383, .out = DType::kF32},
@@ -134,13 +171,11 @@ TEST_F(FittedGemmTest, EveryTilingMultipliesAsItsDefinition) {
 }
 
 // More tiles than multiprocessors: blocks go on to the next one while the copy engine still stores.
-TEST_F(FittedGemmTest, BlocksOfManyTilesStoreThemAll) {
-  for (const Scaling scaling : {Scaling::kNone, Scaling::kVector}) {
-    Check(scaling, {.n = 13'000, .k = 144, .t = 300});
-  }
+TEST_F(TilingsTest, BlocksOfManyTilesStoreThemAll) {
+  for (const Scaling scaling : kScalings) Check(scaling, {.n = 13'000, .k = 144, .t = 300});
 }
 
-TEST_F(FittedGemmTest, SumsOfTwoPartsAreAlwaysTheSame) {
+TEST_F(TilingsTest, SumsOfTwoPartsAreAlwaysTheSame) {
   constexpr int64_t kN = 512, kK = 4096, kT = 320;
   const Operand x = Random(kT, kK, Scaling::kNone, 6), w = Random(kN, kK, Scaling::kNone, 7);
   GemmArgs args{.out_dtype = DType::kF32,
@@ -161,7 +196,7 @@ TEST_F(FittedGemmTest, SumsOfTwoPartsAreAlwaysTheSame) {
   }
 }
 
-TEST_F(FittedGemmTest, HundredsOfTokensAreFittedUnlessOthersAreFasterOrTheOrderIsFixed) {
+TEST_F(TilingsTest, HundredsOfTokensAreFittedUnlessOthersAreFasterOrTheOrderIsFixed) {
   constexpr double kLong = 1e9;
   GemmArgs args{.n = 28'672, .k = 4096, .scaling = Scaling::kVector};
   for (const int64_t t : {129, 320, 512}) {
