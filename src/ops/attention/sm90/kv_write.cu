@@ -20,8 +20,9 @@ constexpr int kMaxHeadDim = 256;
 // Four features a lane and turn: two pairs.
 constexpr int kTurnFeatures = 4 * 32;
 // More blocks than the chip holds at a time would each wait for their loads in turn: a warp then
-// takes so many heads, whose loads are under way together.
-constexpr int kManyHeads = 6;
+// takes several heads, whose loads are under way together. As few as let all blocks be there at
+// once: smaller blocks make way for those of the attention behind them sooner.
+constexpr int kSomeHeads = 3, kManyHeads = 6;
 constexpr int64_t kResidentBlocks = 132 * 8;
 // From so many rows of decode on this launch does not overlap the ones before it. The loads in
 // flight of the attention behind it want a large first-level cache; products leave a small one
@@ -253,13 +254,17 @@ void Launch(Stream stream, int64_t tokens, DType activations, const Params& para
   CHECK_EQ(params.head_dim % 4, 0);
   CHECK_EQ(params.rotary_dim % 4, 0);
   const int32_t heads = params.num_q_heads + 2 * params.num_kv_heads;
-  const bool many = tokens * CeilDiv(heads, kWarps) > kResidentBlocks;
+  const auto fit = [&](int heads_of_warp) {
+    return tokens * CeilDiv(heads, kWarps * heads_of_warp) <= kResidentBlocks;
+  };
   const auto launch = [&]<typename T>(T) {
     return WithFloatType(cache.dtype, [&]<typename TCache>(TCache) {
-      if (many) {
-        LaunchHeads<T, TCache, kManyHeads>(stream, tokens, params, cache);
-      } else {
+      if (fit(1)) {
         LaunchHeads<T, TCache, 1>(stream, tokens, params, cache);
+      } else if (fit(kSomeHeads)) {
+        LaunchHeads<T, TCache, kSomeHeads>(stream, tokens, params, cache);
+      } else {
+        LaunchHeads<T, TCache, kManyHeads>(stream, tokens, params, cache);
       }
     });
   };

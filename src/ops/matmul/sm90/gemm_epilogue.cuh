@@ -64,6 +64,15 @@ __device__ __forceinline__ void StoreRow(const GemmParams& params, const float (
     return;
   }
   if (!inside) return;
+  if (params.wide_stores) {
+    auto* out = static_cast<float*>(params.out) + row;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int n = n0 + 8 * i + 2 * c;
+      if (n < params.n) *reinterpret_cast<float2*>(out + n) = make_float2(v[2 * i], v[2 * i + 1]);
+    }
+    return;
+  }
 #pragma unroll
   for (int i = 0; i < 2 * kCount; ++i) {
     const int n = n0 + i / 2 * 8 + 2 * c + i % 2;
