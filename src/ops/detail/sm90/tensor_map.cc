@@ -55,10 +55,13 @@ Status MakeTensorMap(const TensorMapArgs& args, CUtensorMap* map) {
     steps[i] = 1;
     if (i > 0) strides[i - 1] = static_cast<cuuint64_t>(args.strides[i - 1]);
   }
+  const int64_t row_bytes = args.box[0] * Info(args.dtype).block_bytes;
+  const CUtensorMapSwizzle swizzle = !args.swizzle     ? CU_TENSOR_MAP_SWIZZLE_NONE
+                                     : row_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                                       : CU_TENSOR_MAP_SWIZZLE_128B;
   const CUresult result = encode(
       map, DataTypeOf(args.dtype), static_cast<cuuint32_t>(rank), const_cast<void*>(args.data),
-      extents, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      args.swizzle ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+      extents, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
       CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     return Error(ErrorCode::kInvalidArgument,

@@ -19,7 +19,7 @@ struct TensorMapArgs {
   std::span<const int64_t> extents;  // elements
   std::span<const int64_t> strides;  // bytes of axes 1 …, multiples of 16
   std::span<const int64_t> box;      // elements of a copy, each ≤ 256
-  bool swizzle = true;               // 128-byte swizzle: box[0] then covers 128 bytes
+  bool swizzle = true;               // of the bytes that box[0] then covers: 128 or 64
 };
 // Fails with kInvalidArgument where the driver refuses the description (it prints it).
 Status MakeTensorMap(const TensorMapArgs& args, CUtensorMap_st* map);

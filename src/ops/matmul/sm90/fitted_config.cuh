@@ -12,9 +12,9 @@
 namespace hayate::ops::sm90 {
 
 struct FittedParams {
-  CUtensorMap w_map;    // boxes of 128 bytes × kTileN rows
+  CUtensorMap w_map;    // boxes of 128 bytes × kTileN rows (gated: 8 × 2 halves × kTileN / 16)
   CUtensorMap x_map;    // boxes of 128 bytes × kBoxT rows
-  CUtensorMap out_map;  // bulk_stores: boxes of 64 bf16 × kStoreTokens rows
+  CUtensorMap out_map;  // bulk_stores: boxes of 64 bf16 (gated: 32) × kStoreTokens rows
   void* out;
   const float* bias;
   const float* x_scale;
@@ -25,6 +25,7 @@ struct FittedParams {
   int32_t tiles_n, tiles_t;
   bool out_f32;
   bool bulk_stores;  // out is bf16 that the copy engine can write
+  bool gated;        // as in GemmArgs
 };
 
 template <Scaling kScaling_, int kTileN_, int kTileT_, int kCluster_, int kParts_>
@@ -40,6 +41,7 @@ struct FittedConfig {
   static_assert(kParts <= 2);
 
   static constexpr bool kFp8 = kScaling == Scaling::kVector;
+  static constexpr bool kCanGate = !kFp8;          // fitted_fused_store.cuh
   static constexpr int kBlockK = kFp8 ? 128 : 64;  // elements of kRowBytes
   static constexpr int kStepsPerBlock = 4;         // of 32 bytes, one instruction's K
 
@@ -61,6 +63,9 @@ struct FittedConfig {
   // A group's 64 features on their way to out, so that no warp waits for the copy engine, which
   // fetches the next tile meanwhile.
   static constexpr int kStoreTokens = kTileT / kParts;
+  static constexpr int kStoreOctets = kStoreTokens / 8;
+  static constexpr int kStoreSums = kSums / kParts;  // of a thread
+  static_assert(kStoreOctets % 2 == 0);
   static constexpr int kStoreBytes = kStoreTokens * kRowBytes;
   static constexpr int kBarrierBytes = 512;
   static constexpr int kFixedBytes = 1024 /* alignment */ + kBarrierBytes + kGroups * kStoreBytes;

@@ -43,6 +43,11 @@ double EstimateNs(const FittedTiling& tiling, const GemmArgs& args, int num_mult
   return waves * (blocks * block_ns + tile_ns) + kLaunchNs;
 }
 
+bool MayFit(const GemmArgs& args) {
+  constexpr int64_t kFew = 128, kMany = 768;
+  return args.t > kFew && args.t <= kMany && args.order != SumOrder::kFixed;
+}
+
 const FittedVariant& Find(Scaling scaling, const FittedTiling& tiling) {
   const auto variants = FittedVariants(scaling);
   const auto found = std::find_if(variants.begin(), variants.end(),
@@ -51,17 +56,45 @@ const FittedVariant& Find(Scaling scaling, const FittedTiling& tiling) {
   return *found;
 }
 
+constexpr int64_t kGateRows = 8;  // of a half of w, in turns
+
+// w whose rows of both halves are read in turns of kGateRows.
+Status MapGated(const GemmArgs& args, int64_t tile_n, CUtensorMap* map) {
+  const int64_t row_bytes = args.k * 2, half = args.n / 2;
+  const int64_t extents[] = {args.k, kGateRows, 2, half / kGateRows};
+  const int64_t strides[] = {row_bytes, half * row_bytes, kGateRows * row_bytes};
+  const int64_t box[] = {kRowBytes / 2, kGateRows, 2, tile_n / (2 * kGateRows)};
+  return MakeTensorMap({.data = args.w, .extents = extents, .strides = strides, .box = box}, map);
+}
+
+Status MapOut(const GemmArgs& args, int64_t box_tokens, CUtensorMap* map) {
+  constexpr int64_t kColumns = 64;  // of a group
+  const int64_t halves = args.gated ? 2 : 1, row_bytes = args.out_stride * 2;
+  const int64_t extents[] = {args.n / halves, args.t}, box[] = {kColumns / halves, box_tokens};
+  return MakeTensorMap(
+      {.data = args.out, .extents = extents, .strides = {&row_bytes, 1}, .box = box}, map);
+}
+
 Status MapOperands(const GemmArgs& args, const FittedTiling& tiling, FittedParams* params) {
   const DType dtype = args.scaling == Scaling::kNone ? DType::kBF16 : DType::kF8E4M3;
   const int64_t row_bytes = args.k * OperandBytes(args.scaling);
-  RETURN_IF_ERROR(
-      MakeMatrixMap(args.w, dtype, args.n, args.k, row_bytes, tiling.tile_n, &params->w_map));
+  if (args.gated) {
+    RETURN_IF_ERROR(MapGated(args, tiling.tile_n, &params->w_map));
+  } else {
+    RETURN_IF_ERROR(
+        MakeMatrixMap(args.w, dtype, args.n, args.k, row_bytes, tiling.tile_n, &params->w_map));
+  }
   RETURN_IF_ERROR(MakeMatrixMap(args.x, dtype, args.t, args.k, row_bytes,
                                 tiling.tile_t / tiling.cluster, &params->x_map));
   if (!params->bulk_stores) return OkStatus();
-  return MakeMatrixMap(args.out, DType::kBF16, args.t, args.n,
-                       args.out_stride * Info(DType::kBF16).block_bytes,
-                       tiling.tile_t / tiling.parts, &params->out_map);
+  return MapOut(args, tiling.tile_t / tiling.parts, &params->out_map);
+}
+
+// Bulk stores write 16 bytes at a time, past the last column where that is within them.
+bool CanStoreBulk(const GemmArgs& args) {
+  const int64_t columns = args.gated ? args.n / 2 : args.n;
+  return args.out_dtype == DType::kBF16 && columns % 8 == 0 && args.out_stride % 8 == 0 &&
+         reinterpret_cast<uintptr_t>(args.out) % 16 == 0;
 }
 
 }  // namespace
@@ -80,8 +113,7 @@ std::span<const FittedVariant> FittedVariants(Scaling scaling) {
 
 std::optional<FittedTiling> ChooseFitted(const GemmArgs& args, int num_multiprocessors,
                                          double other_ns) {
-  constexpr int64_t kFew = 128, kMany = 768;
-  if (args.t <= kFew || args.t > kMany || args.order == SumOrder::kFixed) return {};
+  if (!MayFit(args)) return {};
   // The estimate of the others is a little low where tokens do not fill their tiles.
   constexpr double kOthersUnderestimated = 1.05;
   std::optional<FittedTiling> best;
@@ -96,12 +128,23 @@ std::optional<FittedTiling> ChooseFitted(const GemmArgs& args, int num_multiproc
   return best;
 }
 
+std::optional<FittedTiling> ChooseFitted(const GemmArgs& args) {
+  if (!MayFit(args)) return {};
+  const int multiprocessors = NumMultiprocessors();
+  const double ns = EstimateGemmNs(args, ChooseGemm(args, multiprocessors), multiprocessors);
+  return ChooseFitted(args, multiprocessors, ns);
+}
+
+bool CanGateFitted(const GemmArgs& args) {
+  return args.scaling == Scaling::kNone && args.n % (2 * kGateRows) == 0 && CanStoreBulk(args);
+}
+
 bool FittedBeatsCublasLt(int64_t t) { return t > 256 && t <= 320; }
 
 void FittedGemm(Stream stream, const GemmArgs& args, const FittedTiling& tiling) {
   if (args.t == 0 || args.n == 0) return;
   DCHECK(tiling.parts <= BlocksOfK(args));
-  // Bulk stores write 16 bytes at a time, past n where that is within them.
+  DCHECK(!args.gated || CanGateFitted(args));
   FittedParams params{.out = args.out,
                       .bias = args.bias,
                       .x_scale = args.x_scale,
@@ -113,9 +156,8 @@ void FittedGemm(Stream stream, const GemmArgs& args, const FittedTiling& tiling)
                       .tiles_n = static_cast<int32_t>(CeilDiv<int64_t>(args.n, tiling.tile_n)),
                       .tiles_t = static_cast<int32_t>(CeilDiv<int64_t>(args.t, tiling.tile_t)),
                       .out_f32 = args.out_dtype == DType::kF32,
-                      .bulk_stores = args.out_dtype == DType::kBF16 && args.n % 8 == 0 &&
-                                     args.out_stride % 8 == 0 &&
-                                     reinterpret_cast<uintptr_t>(args.out) % 16 == 0};
+                      .bulk_stores = CanStoreBulk(args),
+                      .gated = args.gated};
   Status mapped = MapOperands(args, tiling, &params);
   if (!mapped.ok()) return stream.device->Fail(std::move(mapped));
   // A cluster in two parts computes one tile; others go on to the next as long as there are any.

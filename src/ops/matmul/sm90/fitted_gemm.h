@@ -36,6 +36,9 @@ std::span<const FittedVariant> FittedVariants(Scaling scaling);
 // The best one, where it is estimated to be faster than other tiles, which take `other_ns`.
 std::optional<FittedTiling> ChooseFitted(const GemmArgs& args, int num_multiprocessors,
                                          double other_ns);
+std::optional<FittedTiling> ChooseFitted(const GemmArgs& args);  // on the current device
+// Whether a gated product's rows can be read in turns, and its result be written.
+bool CanGateFitted(const GemmArgs& args);
 // In bf16, measured on an H200 (README.md): cuBLASLt has no tiles for these numbers of tokens.
 bool FittedBeatsCublasLt(int64_t t);
 // Queues the product. No allocation, no synchronisation: may be captured.

@@ -1,5 +1,6 @@
 #pragma once
 // Computes   out[t, n] = Σ_k x[t, k] · w[n, k] · scales + bias[n]
+//            bf16 may do the operator behind it besides (fitted_fused_store.cuh)
 // Layouts    x [T, K], w [N, K], K contiguous, bf16 or e4m3; out [T, N] bf16 or f32
 // Tiles      kTileN features × kTileT tokens. The features are the rows of the matrix instructions
 //            and the tokens their width, so that tiles fit the tokens to 32 and nothing is
@@ -14,7 +15,7 @@
 
 #include "ops/detail/sm90/cluster.cuh"
 #include "ops/detail/sm90/wgmma.cuh"
-#include "ops/matmul/sm90/fitted_store.cuh"
+#include "ops/matmul/sm90/fitted_fused_store.cuh"
 
 namespace hayate::ops::sm90 {
 
@@ -45,7 +46,12 @@ __device__ __forceinline__ void FetchWeights(const FittedParams& params,
                                              const FittedShared<C>& shared, uint32_t stage,
                                              const FittedStages<C>& at) {
   ArriveExpectBytes(shared.full(stage), C::kStageBytes);
-  Load2D(shared.w(stage), &params.w_map, shared.full(stage), at.k() * C::kBlockK, at.tile().n());
+  const int32_t column = at.k() * C::kBlockK, n = at.tile().n();
+  if (C::kCanGate && params.gated) {
+    Load4D(shared.w(stage), &params.w_map, shared.full(stage), column, 0, 0, n / 16);
+  } else {
+    Load2D(shared.w(stage), &params.w_map, shared.full(stage), column, n);
+  }
 }
 
 template <typename C>
@@ -121,6 +127,20 @@ __device__ __forceinline__ void MultiplyFitted(float (&sum)[C::kSums],
   ReleaseFitted<C>(shared, previous);
 }
 
+template <typename C>
+__device__ __forceinline__ void StorePart(const FittedParams& params, const FittedBox<C>& box,
+                                          const FittedScales<C>& scales,
+                                          const float (&d)[C::kStoreSums], const FittedPart& part) {
+  if constexpr (C::kCanGate) {
+    if (params.gated) return StoreGatedPart<C>(params, box, scales, d, part);
+  }
+  if (params.bulk_stores) {
+    StoreThroughBox<C>(params, box, scales, d, part);
+  } else {
+    StoreElements<C>(params, scales, d, part);
+  }
+}
+
 // Two parts: `mine` becomes the sums of both of this block's half of the tokens. All threads of the
 // pair synchronise twice with it.
 template <typename C>
@@ -160,25 +180,24 @@ __device__ void ComputeTiles(const FittedParams& params, const FittedShared<C>& 
   const int32_t row = group * 64 + static_cast<int32_t>(threadIdx.x) % 128 / 32 * 16 +
                       static_cast<int32_t>(threadIdx.x) % 32 / 4;
   FittedTiles<C> tile(params);
-  FittedStore<C> store(shared, group);
+  const FittedBox<C> box(shared, group);
   RingState ring;
   while (tile.Next()) {
     FittedScales<C> scales;
     scales.Load(params, tile.t(), tile.n() + row);
     float sum[C::kSums];
     MultiplyFitted<C>(sum, shared, ring, group, range.end - range.begin);
+    FittedPart part{.t0 = tile.t(), .octet = 0, .n = tile.n() + group * 64};
     if constexpr (C::kParts == 1) {
-      store.template Tile<C::kTileT / 8>(params, scales, sum, 0, tile.t(), tile.n() + group * 64);
+      StorePart<C>(params, box, scales, sum, part);
     } else {
-      constexpr int kHalfOctets = C::kTileT / 16;
-      float mine[C::kSums / 2];
+      part.octet = static_cast<int>(ClusterRank()) * C::kStoreOctets;
+      float mine[C::kStoreSums];
       ExchangeHalves<C>(mine, sum, shared);
-      store.template Tile<kHalfOctets>(params, scales, mine,
-                                       static_cast<int>(ClusterRank()) * kHalfOctets, tile.t(),
-                                       tile.n() + group * 64);
+      StorePart<C>(params, box, scales, mine, part);
     }
   }
-  store.End();
+  box.End();
 }
 
 template <typename C>

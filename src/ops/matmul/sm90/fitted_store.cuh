@@ -55,8 +55,16 @@ class FittedScales {
   float2 x_[kSpread];
 };
 
-// Four 8 × 8 matrices as StoreMatrices takes them, each transposed: what lane l has of row l / 4
-// becomes a part of column l / 4.
+// What a group stores at a time: kStoreOctets times eight tokens from an octet of its tile on.
+struct FittedPart {
+  int32_t t0;  // first token of the tile
+  int octet;
+  int32_t n;  // first of the group's 64 features
+  __device__ int32_t t() const { return t0 + 8 * octet; }
+};
+
+// 8 × 8 matrices as StoreMatrices takes them, each transposed: what lane l has of row l / 4 becomes
+// a part of column l / 4.
 __device__ __forceinline__ void StoreTransposed(void* row, const uint32_t (&words)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
                    SharedAddress(row)),
@@ -64,23 +72,33 @@ __device__ __forceinline__ void StoreTransposed(void* row, const uint32_t (&word
                : "memory");
 }
 
-// A consumer group's 64 features.
+// A consumer group's features on their way to out: its warps bring rows of tokens, and the copy
+// engine takes the box on.
 template <typename C>
-class FittedStore {
+class FittedBox {
  public:
-  __device__ FittedStore(const FittedShared<C>& shared, int group)
-      : shared_(shared), group_(group) {}
+  __device__ FittedBox(const FittedShared<C>& shared, int group)
+      : box_(shared.store(group)), barrier_(1 + group) {}
 
-  // kOctets times eight tokens from octet `first` of the tile on; t0, n0 are the first token of the
-  // tile and the first feature of the group.
-  template <int kOctets>
-  __device__ __forceinline__ void Tile(const FittedParams& params, const FittedScales<C>& scales,
-                                       const float (&d)[4 * kOctets], int first, int32_t t0,
-                                       int32_t n0) {
-    if (params.bulk_stores) {
-      Box<kOctets>(params, scales, d, first, t0, n0);
-    } else {
-      Elements<kOctets>(params, scales, d, first, t0, n0);
+  // All threads of the group, before they write.
+  __device__ __forceinline__ void Take() const {
+    if (leads()) WaitStoresRead<0>();  // of the last tile
+    SyncThreads(barrier_, 128);
+  }
+  // Chunk i of 16 bytes of a token's row, where the swizzle of such rows has it.
+  template <int kBytes = kRowBytes>
+  __device__ __forceinline__ uint8_t* Chunk(int token, int i) const {
+    static_assert(kBytes == 128 || kBytes == 64);
+    const int swizzled = i ^ (kBytes == 128 ? token % 8 : token / 2 % 4);
+    return box_ + token * kBytes + (swizzled << 4);
+  }
+  // After they wrote: to rows from t on and columns from n on.
+  __device__ __forceinline__ void Send(const FittedParams& params, int32_t t, int32_t n) const {
+    FenceAsyncProxy();
+    SyncThreads(barrier_, 128);
+    if (leads()) {
+      Store2D(&params.out_map, box_, n, t);
+      CommitStores();
     }
   }
   // Before the block ends.
@@ -89,77 +107,64 @@ class FittedStore {
   }
 
  private:
-  __device__ bool leads() const { return threadIdx.x % 128 == 0; }
+  __device__ static bool leads() { return threadIdx.x % 128 == 0; }
 
-  // The warps bring their 16 features each, and the copy engine takes the box on.
-  template <int kOctets>
-  __device__ __forceinline__ void Box(const FittedParams& params, const FittedScales<C>& scales,
-                                      const float (&d)[4 * kOctets], int first, int32_t t0,
-                                      int32_t n0) {
-    static_assert(kOctets % 2 == 0 && 8 * kOctets == C::kStoreTokens);
-    uint8_t* const box = shared_.store(group_);
-    if (leads()) WaitStoresRead<0>();  // of the last tile
-    SyncThreads(1 + group_, 128);
-#pragma unroll
-    for (int pair = 0; pair < kOctets / 2; ++pair) {
-      uint32_t words[4];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int j = 2 * pair + i;
-        float v[4] = {d[4 * j], d[4 * j + 1], d[4 * j + 2], d[4 * j + 3]};
-        scales.Finish(v, first + j);
-        words[2 * i] = PackBf16(v[0], v[1]);
-        words[2 * i + 1] = PackBf16(v[2], v[3]);
-      }
-      StoreTransposed(RowOfBox(box, pair), words);
-    }
-    FenceAsyncProxy();
-    SyncThreads(1 + group_, 128);
-    if (leads()) {
-      Store2D(&params.out_map, box, n0, t0 + 8 * first);
-      CommitStores();
-    }
-  }
-
-  // Matrices of 8 tokens × 8 features of a pair of octets: features 0 … 7 and 8 … 15 of the warp
-  // for the first octet, then for the second. 16-byte chunks of a token's 128 bytes lie where the
-  // 128-byte swizzle has them.
-  __device__ __forceinline__ uint8_t* RowOfBox(uint8_t* box, int pair) const {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int warp = static_cast<int>(threadIdx.x) % 128 / 32;
-    const int row = 16 * pair + lane / 16 * 8 + lane % 8, chunk = 2 * warp + lane / 8 % 2;
-    return box + row * kRowBytes + ((chunk ^ row % 8) << 4);
-  }
-
-  template <int kOctets>
-  __device__ __forceinline__ void Elements(const FittedParams& params,
-                                           const FittedScales<C>& scales,
-                                           const float (&d)[4 * kOctets], int first, int32_t t0,
-                                           int32_t n0) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int32_t n = n0 + static_cast<int32_t>(threadIdx.x) % 128 / 32 * 16 + lane / 4;
-#pragma unroll
-    for (int j = 0; j < kOctets; ++j) {
-      float v[4] = {d[4 * j], d[4 * j + 1], d[4 * j + 2], d[4 * j + 3]};
-      scales.Finish(v, first + j);
-      const int32_t t = t0 + (first + j) * 8 + lane % 4 * 2;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) Element(params, t + i % 2, n + i / 2 * 8, v[i]);
-    }
-  }
-  static __device__ __forceinline__ void Element(const FittedParams& params, int32_t t, int32_t n,
-                                                 float value) {
-    if (t >= params.t || n >= params.n) return;
-    const int64_t at = t * params.out_stride + n;
-    if (params.out_f32) {
-      static_cast<float*>(params.out)[at] = value;
-    } else {
-      static_cast<__nv_bfloat16*>(params.out)[at] = __float2bfloat16_rn(value);
-    }
-  }
-
-  const FittedShared<C>& shared_;
-  const int group_;
+  uint8_t* const box_;
+  const int barrier_;
 };
+
+template <typename C>
+__device__ __forceinline__ void StoreThroughBox(const FittedParams& params, const FittedBox<C>& box,
+                                                const FittedScales<C>& scales,
+                                                const float (&d)[C::kStoreSums],
+                                                const FittedPart& part) {
+  // Matrices of 8 tokens × 8 features of a pair of octets: features 0 … 7 and 8 … 15 of the warp
+  // for the first octet, then for the second.
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int token = lane / 16 * 8 + lane % 8;
+  const int chunk = static_cast<int>(threadIdx.x) % 128 / 32 * 2 + lane / 8 % 2;
+  box.Take();
+#pragma unroll
+  for (int pair = 0; pair < C::kStoreOctets / 2; ++pair) {
+    uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int j = 2 * pair + i;
+      float v[4] = {d[4 * j], d[4 * j + 1], d[4 * j + 2], d[4 * j + 3]};
+      scales.Finish(v, part.octet + j);
+      words[2 * i] = PackBf16(v[0], v[1]);
+      words[2 * i + 1] = PackBf16(v[2], v[3]);
+    }
+    StoreTransposed(box.Chunk(16 * pair + token, chunk), words);
+  }
+  box.Send(params, part.t(), part.n);
+}
+
+// Any alignment of out, and f32.
+template <typename C>
+__device__ __forceinline__ void StoreElements(const FittedParams& params,
+                                              const FittedScales<C>& scales,
+                                              const float (&d)[C::kStoreSums],
+                                              const FittedPart& part) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int32_t n0 = part.n + static_cast<int32_t>(threadIdx.x) % 128 / 32 * 16 + lane / 4;
+#pragma unroll
+  for (int j = 0; j < C::kStoreOctets; ++j) {
+    float v[4] = {d[4 * j], d[4 * j + 1], d[4 * j + 2], d[4 * j + 3]};
+    scales.Finish(v, part.octet + j);
+    const int32_t t0 = part.t() + 8 * j + lane % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int32_t t = t0 + i % 2, n = n0 + i / 2 * 8;
+      if (t >= params.t || n >= params.n) continue;
+      const int64_t at = t * params.out_stride + n;
+      if (params.out_f32) {
+        static_cast<float*>(params.out)[at] = v[i];
+      } else {
+        static_cast<__nv_bfloat16*>(params.out)[at] = __float2bfloat16_rn(v[i]);
+      }
+    }
+  }
+}
 
 }  // namespace hayate::ops::sm90

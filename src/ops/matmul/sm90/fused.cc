@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/matmul/sm90/fitted_gemm.h"
 #include "ops/matmul/sm90/matrix.h"
 
 namespace hayate::ops::sm90 {
@@ -64,17 +65,24 @@ bool GatedMatmul(Stream stream, const MatmulSwiGluArgs& args) {
   const SwiGluArgs& glu = args.glu;
   const MatmulArgs& product = args.product;
   const int64_t t = product.x.rows();
-  const bool fits = t >= kMinGatedTokens && CanFuse(product) && OwnTilesWin(t, product.w->n);
+  const bool own = OwnTilesWin(t, product.w->n) || FittedBeatsCublasLt(t);
+  const bool fits = t >= kMinGatedTokens && CanFuse(product) && own;
   if (!fits || glu.out.data == nullptr || glu.out.dtype != DType::kBF16 || glu.fp8.wanted()) {
     return false;
   }
   GemmArgs gemm = ProductOf(product);
   // As the product alone would be tiled, so that its sums are the same.
+  const auto fitted = ChooseFitted(gemm);
   const GemmTiling tiling = ChooseGemm(gemm);
-  if (!CanGate(tiling)) return false;
   gemm.out = glu.out.data;
   gemm.out_stride = gemm.n / 2;
   gemm.gated = true;
+  if (fitted) {
+    if (!CanGateFitted(gemm)) return false;
+    FittedGemm(stream, gemm, *fitted);
+    return true;
+  }
+  if (!CanGate(tiling)) return false;
   GemmWithTiling(stream, gemm, tiling);
   return true;
 }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "ops/matmul/sm90/fitted_gemm.h"
 #include "ops/matmul/sm90/fused.h"
 #include "ops/matmul/testing/random_weights.h"
 #include "ops/testing/gpu.h"
@@ -91,6 +92,51 @@ TEST_F(FusedProducts, AGatedProductHasTheBitsOfProductAndSwiGlu) {
           ASSERT_EQ(got[i], expected[i]) << c.width << " x " << c.k << " T " << t << " at " << i;
         }
       }
+    }
+  }
+}
+
+TEST_F(FusedProducts, AGatedProductOfHundredsOfTokensHasTheBitsOfProductAndSwiGlu) {
+  for (const int64_t width : {520, 12'288}) {
+    constexpr int64_t kK = 264;
+    const PackedMatrix w = Pack(RandomWeights(kBf16, 2 * width, kK, 1, 0.2f));
+    for (const int64_t t : {257, 300, 320}) {
+      const auto x = ToDevice(RandomNormals(static_cast<size_t>(t * kK), 2), kBf16);
+      ASSERT_EQ(Gated(w, x, t, true), Gated(w, x, t, false)) << width << " T " << t;
+    }
+  }
+}
+
+TEST_F(FusedProducts, EveryFittedTilingGatesToTheBit) {
+  struct Case {
+    int64_t width, k, t;
+  };
+  for (const Case& c : {Case{8, 72, 129}, Case{72, 200, 333}, Case{104, 512, 200},
+                        Case{1000, 136, 257}, Case{7000, 144, 300}, Case{136, 1032, 399}}) {
+    const auto x = ToDevice(RandomNormals(static_cast<size_t>(c.t * c.k), 2), kBf16);
+    const auto w = ToDevice(RandomNormals(static_cast<size_t>(2 * c.width * c.k), 1), kBf16);
+    const auto between = Poisoned(static_cast<size_t>(2 * c.width * c.t), kBf16);
+    const auto expected = Poisoned(static_cast<size_t>(c.width * c.t), kBf16);
+    for (const sm90::FittedVariant& variant : sm90::FittedVariants(sm90::Scaling::kNone)) {
+      const sm90::FittedTiling& tiling = variant.tiling;
+      sm90::GemmArgs args{.out = between.data(),
+                          .out_stride = 2 * c.width,
+                          .x = x.data(),
+                          .w = w.data(),
+                          .t = c.t,
+                          .n = 2 * c.width,
+                          .k = c.k};
+      FittedGemm(stream_, args, tiling);
+      SwiGlu(stream_, {.out = expected.View(kBf16, {c.t, c.width}),
+                       .gate_up = between.View(kBf16, {c.t, 2 * c.width})});
+      const auto out = Poisoned(static_cast<size_t>(c.width * c.t), kBf16);
+      args.out = out.data();
+      args.out_stride = c.width;
+      args.gated = true;
+      FittedGemm(stream_, args, tiling);
+      ASSERT_EQ(FloatsToHost(out, kBf16), FloatsToHost(expected, kBf16))
+          << c.width << " x " << c.k << " T " << c.t << " tiles " << tiling.tile_n << " x "
+          << tiling.tile_t << " in " << tiling.parts;
     }
   }
 }

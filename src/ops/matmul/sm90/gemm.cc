@@ -233,6 +233,10 @@ GemmTiling ChooseGemm(const GemmArgs& args, int num_multiprocessors) {
 
 GemmTiling ChooseGemm(const GemmArgs& args) { return ChooseGemm(args, NumMultiprocessors()); }
 
+double EstimateGemmNs(const GemmArgs& args, const GemmTiling& tiling, int num_multiprocessors) {
+  return EstimateNs(Find(args.scaling, tiling), args, num_multiprocessors);
+}
+
 bool SumsInOrder(Scaling scaling, const GemmTiling& tiling) {
   if (tiling.in_order || tiling.shape == GemmShape::kWide) return true;
   const bool skinny = scaling == Scaling::kNone && tiling.tile_t <= kMaxSkinnyTokens;
@@ -299,13 +303,8 @@ void GemmWithTiling(Stream stream, const GemmArgs& args, const GemmTiling& tilin
 }
 
 void Gemm(Stream stream, const GemmArgs& args) {
-  const int multiprocessors = NumMultiprocessors();
-  const GemmTiling tiling = ChooseGemm(args, multiprocessors);
-  const double ns = EstimateNs(Find(args.scaling, tiling), args, multiprocessors);
-  if (const auto fitted = ChooseFitted(args, multiprocessors, ns)) {
-    return FittedGemm(stream, args, *fitted);
-  }
-  GemmWithTiling(stream, args, tiling);
+  if (const auto fitted = ChooseFitted(args)) return FittedGemm(stream, args, *fitted);
+  GemmWithTiling(stream, args, ChooseGemm(args));
 }
 
 }  // namespace hayate::ops::sm90

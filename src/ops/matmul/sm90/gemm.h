@@ -94,6 +94,8 @@ bool OwnTilesWin(int64_t t, int64_t n);
 bool GemmSupports(Scaling scaling, int64_t k);
 GemmTiling ChooseGemm(const GemmArgs& args, int num_multiprocessors);
 GemmTiling ChooseGemm(const GemmArgs& args);  // on the current device
+// Estimated nanoseconds of a launch.
+double EstimateGemmNs(const GemmArgs& args, const GemmTiling& tiling, int num_multiprocessors);
 // Queues the product. No allocation, no synchronisation: may be captured.
 void Gemm(Stream stream, const GemmArgs& args);
 void GemmWithTiling(Stream stream, const GemmArgs& args, const GemmTiling& tiling);
