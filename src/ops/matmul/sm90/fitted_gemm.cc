@@ -139,7 +139,7 @@ bool CanGateFitted(const GemmArgs& args) {
   return args.scaling == Scaling::kNone && args.n % (2 * kGateRows) == 0 && CanStoreBulk(args);
 }
 
-bool FittedBeatsCublasLt(int64_t t) { return t > 256 && t <= 320; }
+bool FittedBeatsCublasLt(int64_t t) { return (t > 128 && t <= 160) || (t > 256 && t <= 320); }
 
 void FittedGemm(Stream stream, const GemmArgs& args, const FittedTiling& tiling) {
   if (args.t == 0 || args.n == 0) return;
