@@ -41,7 +41,6 @@ struct FittedConfig {
   static_assert(kParts <= 2);
 
   static constexpr bool kFp8 = kScaling == Scaling::kVector;
-  static constexpr bool kCanGate = !kFp8;          // fitted_fused_store.cuh
   static constexpr int kBlockK = kFp8 ? 128 : 64;  // elements of kRowBytes
   static constexpr int kStepsPerBlock = 4;         // of 32 bytes, one instruction's K
 

@@ -1,6 +1,5 @@
 #pragma once
-// What a fitted bf16 tile does besides storing its sums, as gemm_fused_store.cuh has it of narrow
-// tiles.
+// What a fitted tile does besides storing its sums, as gemm_fused_store.cuh has it of narrow tiles.
 
 #include "ops/matmul/sm90/fitted_store.cuh"
 #include "ops/matmul/sm90/gemm_fused_store.cuh"

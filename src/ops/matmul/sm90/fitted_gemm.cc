@@ -13,6 +13,9 @@ namespace hayate::ops::sm90 {
 namespace {
 
 int64_t OperandBytes(Scaling scaling) { return scaling == Scaling::kNone ? 2 : 1; }
+DType OperandType(Scaling scaling) {
+  return scaling == Scaling::kNone ? DType::kBF16 : DType::kF8E4M3;
+}
 int64_t BlocksOfK(const GemmArgs& args) {
   return CeilDiv<int64_t>(args.k * OperandBytes(args.scaling), kRowBytes);
 }
@@ -60,11 +63,16 @@ constexpr int64_t kGateRows = 8;  // of a half of w, in turns
 
 // w whose rows of both halves are read in turns of kGateRows.
 Status MapGated(const GemmArgs& args, int64_t tile_n, CUtensorMap* map) {
-  const int64_t row_bytes = args.k * 2, half = args.n / 2;
+  const int64_t bytes = OperandBytes(args.scaling), row_bytes = args.k * bytes, half = args.n / 2;
   const int64_t extents[] = {args.k, kGateRows, 2, half / kGateRows};
   const int64_t strides[] = {row_bytes, half * row_bytes, kGateRows * row_bytes};
-  const int64_t box[] = {kRowBytes / 2, kGateRows, 2, tile_n / (2 * kGateRows)};
-  return MakeTensorMap({.data = args.w, .extents = extents, .strides = strides, .box = box}, map);
+  const int64_t box[] = {kRowBytes / bytes, kGateRows, 2, tile_n / (2 * kGateRows)};
+  return MakeTensorMap({.data = args.w,
+                        .dtype = OperandType(args.scaling),
+                        .extents = extents,
+                        .strides = strides,
+                        .box = box},
+                       map);
 }
 
 Status MapOut(const GemmArgs& args, int64_t box_tokens, CUtensorMap* map) {
@@ -76,7 +84,7 @@ Status MapOut(const GemmArgs& args, int64_t box_tokens, CUtensorMap* map) {
 }
 
 Status MapOperands(const GemmArgs& args, const FittedTiling& tiling, FittedParams* params) {
-  const DType dtype = args.scaling == Scaling::kNone ? DType::kBF16 : DType::kF8E4M3;
+  const DType dtype = OperandType(args.scaling);
   const int64_t row_bytes = args.k * OperandBytes(args.scaling);
   if (args.gated) {
     RETURN_IF_ERROR(MapGated(args, tiling.tile_n, &params->w_map));
@@ -136,7 +144,7 @@ std::optional<FittedTiling> ChooseFitted(const GemmArgs& args) {
 }
 
 bool CanGateFitted(const GemmArgs& args) {
-  return args.scaling == Scaling::kNone && args.n % (2 * kGateRows) == 0 && CanStoreBulk(args);
+  return args.n % (2 * kGateRows) == 0 && CanStoreBulk(args);
 }
 
 bool FittedBeatsCublasLt(int64_t t) { return (t > 128 && t <= 160) || (t > 256 && t <= 320); }

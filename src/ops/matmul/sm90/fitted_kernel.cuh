@@ -1,6 +1,6 @@
 #pragma once
 // Computes   out[t, n] = Σ_k x[t, k] · w[n, k] · scales + bias[n]
-//            bf16 may do the operator behind it besides (fitted_fused_store.cuh)
+//            or silu(gate) · up of it (fitted_fused_store.cuh)
 // Layouts    x [T, K], w [N, K], K contiguous, bf16 or e4m3; out [T, N] bf16 or f32
 // Tiles      kTileN features × kTileT tokens. The features are the rows of the matrix instructions
 //            and the tokens their width, so that tiles fit the tokens to 32 and nothing is
@@ -47,7 +47,7 @@ __device__ __forceinline__ void FetchWeights(const FittedParams& params,
                                              const FittedStages<C>& at) {
   ArriveExpectBytes(shared.full(stage), C::kStageBytes);
   const int32_t column = at.k() * C::kBlockK, n = at.tile().n();
-  if (C::kCanGate && params.gated) {
+  if (params.gated) {
     Load4D(shared.w(stage), &params.w_map, shared.full(stage), column, 0, 0, n / 16);
   } else {
     Load2D(shared.w(stage), &params.w_map, shared.full(stage), column, n);
@@ -131,10 +131,9 @@ template <typename C>
 __device__ __forceinline__ void StorePart(const FittedParams& params, const FittedBox<C>& box,
                                           const FittedScales<C>& scales,
                                           const float (&d)[C::kStoreSums], const FittedPart& part) {
-  if constexpr (C::kCanGate) {
-    if (params.gated) return StoreGatedPart<C>(params, box, scales, d, part);
-  }
-  if (params.bulk_stores) {
+  if (params.gated) {
+    StoreGatedPart<C>(params, box, scales, d, part);
+  } else if (params.bulk_stores) {
     StoreThroughBox<C>(params, box, scales, d, part);
   } else {
     StoreElements<C>(params, scales, d, part);

@@ -8,17 +8,21 @@
 namespace hayate::ops::sm90 {
 
 // What turns sums into results, read before the products so that it is there after them. A thread's
-// rows are features n and n + 8 (wgmma.cuh); its columns tokens 8j + 2(l%4), + 1 of the tile.
+// rows are n and n + 8 (wgmma.cuh), features of these numbers or where gated gate and up of one;
+// its columns are tokens 8j + 2(l%4), + 1 of the tile.
 template <typename C>
 class FittedScales {
  public:
   __device__ __forceinline__ void Load(const FittedParams& params, int32_t t0, int32_t n) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int32_t first = params.gated ? n / 16 * 8 + n % 8 : n;
+    const int32_t step = params.gated ? params.n / 2 : 8;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const bool inside = n + 8 * half < params.n;
-      bias_[half] = params.bias != nullptr && inside ? __ldg(params.bias + n + 8 * half) : 0.0f;
-      if constexpr (C::kFp8) w_[half] = inside ? __ldg(params.w_scale + n + 8 * half) : 0.0f;
+      const int32_t feature = first + step * half;
+      const bool inside = feature < params.n;
+      bias_[half] = params.bias != nullptr && inside ? __ldg(params.bias + feature) : 0.0f;
+      if constexpr (C::kFp8) w_[half] = inside ? __ldg(params.w_scale + feature) : 0.0f;
     }
     if constexpr (C::kFp8) {
       const int32_t t = t0 + lane / 4 * 8 + lane % 4 * 2;

@@ -4,6 +4,7 @@
 
 #include "ops/matmul/sm90/fitted_gemm.h"
 #include "ops/matmul/sm90/matrix.h"
+#include "ops/quantize/fp8_rows.h"
 
 namespace hayate::ops::sm90 {
 namespace {
@@ -29,6 +30,39 @@ GemmArgs ProductOf(const MatmulArgs& args) {
           .k = args.w->k,
           .order = args.w->sum_order,
           .x_norm = args.x_norm};
+}
+
+// fp8 in fitted tiles: SwiGLU in bf16, in what is the product's out, and rows of that quantised.
+bool GatedFp8Matmul(Stream stream, const MatmulSwiGluArgs& args) {
+  const MatmulArgs& product = args.product;
+  const PackedMatrix& w = *product.w;
+  const Fp8Rows& x = product.x_fp8;
+  const bool vector =
+      w.parts.size() == 1 && PartFormat::Of(w.parts[0]).layout == MatrixLayout::kFp8Vector;
+  const bool rows = x.wanted() && x.scaling == Fp8Scaling::kPerToken && product.bias == nullptr;
+  const bool quantised = args.glu.out.data == nullptr && args.glu.fp8.wanted();
+  if (!vector || !rows || !quantised || product.out.dtype != DType::kBF16) return false;
+  const std::byte* weights = w.storage.data() + w.parts[0].offset;
+  const int64_t t = product.x.rows(), columns = w.n / 2;
+  GemmArgs gemm{.out = product.out.data,
+                .out_stride = columns,
+                .x = x.codes,
+                .w = weights,
+                .x_scale = x.scales,
+                .w_scale = reinterpret_cast<const float*>(
+                    weights + ScalesOffset(PartFormat::Of(w.parts[0]), w.n, w.k)),
+                .t = t,
+                .n = w.n,
+                .k = w.k,
+                .scaling = Scaling::kVector,
+                .order = w.sum_order};
+  const auto fitted = ChooseFitted(gemm);
+  gemm.gated = true;
+  if (!fitted || !CanGateFitted(gemm)) return false;
+  FittedGemm(stream, gemm, *fitted);
+  QuantizeRows(
+      stream, {.out = args.glu.fp8, .x = TensorView{product.out.data, DType::kBF16, {t, columns}}});
+  return true;
 }
 
 }  // namespace
@@ -62,6 +96,7 @@ std::optional<DeferredNorm> MatmulAddSquares(Stream stream, const MatmulAddNormA
 }
 
 bool GatedMatmul(Stream stream, const MatmulSwiGluArgs& args) {
+  if (GatedFp8Matmul(stream, args)) return true;
   const SwiGluArgs& glu = args.glu;
   const MatmulArgs& product = args.product;
   const int64_t t = product.x.rows();

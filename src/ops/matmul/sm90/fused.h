@@ -1,6 +1,6 @@
 #pragma once
-// Products of few tokens whose epilogue is the operator behind them. Each says whether it took the
-// call: bf16 weights and activations, no bias, tilings of its own.
+// Products whose epilogue is the operator behind them. Each says whether it took the call: weights
+// and activations of bf16, or for SwiGLU of fp8, no bias, tilings of its own.
 
 #include <optional>
 

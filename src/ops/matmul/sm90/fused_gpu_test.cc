@@ -108,24 +108,45 @@ TEST_F(FusedProducts, AGatedProductOfHundredsOfTokensHasTheBitsOfProductAndSwiGl
 }
 
 TEST_F(FusedProducts, EveryFittedTilingGatesToTheBit) {
+  using sm90::Scaling;
   struct Case {
     int64_t width, k, t;
+    Scaling scaling = Scaling::kNone;
   };
-  for (const Case& c : {Case{8, 72, 129}, Case{72, 200, 333}, Case{104, 512, 200},
-                        Case{1000, 136, 257}, Case{7000, 144, 300}, Case{136, 1032, 399}}) {
-    const auto x = ToDevice(RandomNormals(static_cast<size_t>(c.t * c.k), 2), kBf16);
-    const auto w = ToDevice(RandomNormals(static_cast<size_t>(2 * c.width * c.k), 1), kBf16);
+  for (const Case& c :
+       {Case{8, 72, 129}, Case{72, 200, 333}, Case{104, 512, 200}, Case{1000, 136, 257},
+        Case{7000, 144, 300}, Case{136, 1032, 399}, Case{8, 144, 129, Scaling::kVector},
+        Case{72, 272, 333, Scaling::kVector}, Case{1000, 400, 257, Scaling::kVector},
+        Case{7000, 144, 300, Scaling::kVector}}) {
+    const bool fp8 = c.scaling == Scaling::kVector;
+    const auto operand = [&](int64_t rows, uint64_t seed) {
+      std::vector<float> values = RandomNormals(static_cast<size_t>(rows * c.k), seed);
+      if (!fp8) return ToDevice(values, kBf16);
+      std::vector<std::byte> codes;
+      for (const float value : values) codes.push_back(std::byte{FloatToF8E4M3(value)});
+      return ToDevice(codes);
+    };
+    const auto scales = [&](int64_t count, uint64_t seed) {
+      std::vector<float> values = RandomNormals(static_cast<size_t>(count), seed);
+      for (float& value : values) value = 0.1f + std::fabs(value);
+      return ToDevice(values);
+    };
+    const auto x = operand(c.t, 2), w = operand(2 * c.width, 1);
+    const auto x_scale = scales(c.t, 3), w_scale = scales(2 * c.width, 4);
     const auto between = Poisoned(static_cast<size_t>(2 * c.width * c.t), kBf16);
     const auto expected = Poisoned(static_cast<size_t>(c.width * c.t), kBf16);
-    for (const sm90::FittedVariant& variant : sm90::FittedVariants(sm90::Scaling::kNone)) {
+    for (const sm90::FittedVariant& variant : sm90::FittedVariants(c.scaling)) {
       const sm90::FittedTiling& tiling = variant.tiling;
       sm90::GemmArgs args{.out = between.data(),
                           .out_stride = 2 * c.width,
                           .x = x.data(),
                           .w = w.data(),
+                          .x_scale = fp8 ? x_scale.data() : nullptr,
+                          .w_scale = fp8 ? w_scale.data() : nullptr,
                           .t = c.t,
                           .n = 2 * c.width,
-                          .k = c.k};
+                          .k = c.k,
+                          .scaling = c.scaling};
       FittedGemm(stream_, args, tiling);
       SwiGlu(stream_, {.out = expected.View(kBf16, {c.t, c.width}),
                        .gate_up = between.View(kBf16, {c.t, 2 * c.width})});
@@ -135,9 +156,46 @@ TEST_F(FusedProducts, EveryFittedTilingGatesToTheBit) {
       args.gated = true;
       FittedGemm(stream_, args, tiling);
       ASSERT_EQ(FloatsToHost(out, kBf16), FloatsToHost(expected, kBf16))
-          << c.width << " x " << c.k << " T " << c.t << " tiles " << tiling.tile_n << " x "
-          << tiling.tile_t << " in " << tiling.parts;
+          << c.width << " x " << c.k << (fp8 ? " fp8" : "") << " T " << c.t << " tiles "
+          << tiling.tile_n << " x " << tiling.tile_t << " in " << tiling.parts;
     }
+  }
+}
+
+TEST_F(FusedProducts, AGatedFp8ProductLeavesItsRowsQuantised) {
+  constexpr int64_t kWidth = 1000, kK = 1040;
+  PackedMatrix w = Pack(RandomWeights(kBf16, 2 * kWidth, kK, 1, 0.2f), MatmulPrecision::kFp8);
+  for (const int64_t t : {129, 300, 384}) {
+    const auto count = static_cast<size_t>(t * kWidth);
+    const auto x = ToDevice(RandomNormals(static_cast<size_t>(t * kK), 2), kBf16);
+    const auto x_codes = Poisoned<uint8_t>(static_cast<size_t>(t * kK));
+    const auto x_scales = Poisoned<float>(static_cast<size_t>(t));
+    const Fp8Rows rows{x_codes.data(), x_scales.data(), Fp8Scaling::kPerToken};
+    QuantizeRows(stream_, {.out = rows, .x = x.View(kBf16, {t, kK})});
+    const auto between = Poisoned(2 * count, kBf16);
+    const TensorView product = between.View(kBf16, {t, 2 * kWidth});
+    MatmulSwiGluArgs args = {
+        .product = {.out = product, .x = x.View(kBf16, {t, kK}), .x_fp8 = rows, .w = &w},
+        .glu = {.out = {nullptr, kBf16, {t, kWidth}}, .gate_up = product}};
+    Matmul(stream_, *workspace_, args.product);
+    std::vector<float> sums = FloatsToHost(between, kBf16), expected(count);
+    SwiGluReference({.out = HostView(expected, t), .gate_up = HostView(sums, t)});
+    for (const SumOrder order : {SumOrder::kFastest, SumOrder::kFixed}) {
+      w.sum_order = order;
+      const auto codes = Poisoned<uint8_t>(count);
+      const auto scales = Poisoned<float>(static_cast<size_t>(t));
+      args.glu.fp8 = {codes.data(), scales.data(), Fp8Scaling::kPerToken};
+      MatmulSwiGlu(stream_, *workspace_, args);
+      const std::vector<uint8_t> got = ToHost(codes);
+      const std::vector<float> scale = ToHost(scales);
+      std::vector<float> values(count);
+      for (size_t i = 0; i < count; ++i) {
+        values[i] = F8E4M3ToFloat(got[i]) * scale[i / static_cast<size_t>(kWidth)];
+      }
+      // Codes keep 4 bits: 2^−4 / √3 of a value at most.
+      EXPECT_LT(RelativeError(values, expected), 0.037) << " T " << t;
+    }
+    w.sum_order = SumOrder::kFastest;
   }
 }
 

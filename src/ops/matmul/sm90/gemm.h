@@ -49,7 +49,7 @@ struct GemmArgs {
   // the ones before it end.
   bool w_changes = false;
 
-  // bf16 only: what the product does besides.
+  // What the product does besides: bf16 only, but for `gated` in fitted tiles.
   bool gated = false;   // out [T, N/2] bf16 = silu(first half) · second half; where CanGate
   DeferredNorm x_norm;  // the division of x's rows; up to kMaxDeferredTokens
   // Up to kMaxDeferredTokens: residual += the product, out = residual · norm_weight in bf16, and
