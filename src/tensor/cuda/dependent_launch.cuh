@@ -26,8 +26,9 @@ void LaunchDependent(const Stream& stream, void (*kernel)(Params...), dim3 grid,
 }
 
 // Before it the kernel may touch only memory that no launch of the stream writes (weights, its own
-// parameters). It must always be called: the launch after relies on "this one finished" meaning
-// "all before finished". Without the launch attribute both calls are no-ops.
+// parameters), and where the launch right before it allows it only after its own wait, or never,
+// what launches before that one wrote. It must always be called: the launch after relies on "this
+// one finished" meaning "all before finished". Without the launch attribute both calls are no-ops.
 __device__ __forceinline__ void WaitForPriorLaunches() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 }

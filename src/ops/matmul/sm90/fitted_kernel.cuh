@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     shared.InitBarriers();
   }
   ClusterSync();
-  AllowNextLaunch();
+  // The next launch begins when all blocks have left (kMaxTokensBeside).
   if (threadIdx.x < 128) {
     LowerRegisters<C::kFetchRegisters>();
     if (threadIdx.x == 0) FetchTiles<C>(params, shared);

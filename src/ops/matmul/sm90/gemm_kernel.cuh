@@ -149,7 +149,6 @@ __global__ void __launch_bounds__(C::kThreads, C::kSlim ? 2 : 1)
   } else {
     __syncthreads();
   }
-  AllowNextLaunch();
   if (threadIdx.x < 128) {
     if constexpr (!C::kSlim) LowerRegisters<40>();
     if (threadIdx.x == 0) Produce<C>(params, shared);
@@ -159,6 +158,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kSlim ? 2 : 1)
   } else {
     if constexpr (!C::kSlim) RaiseRegisters<232>();
     WaitForPriorLaunches();
+    if (params.t <= kMaxTokensBeside) AllowNextLaunch();
     Consume<C>(params, shared, static_cast<int>(threadIdx.x) / 128 - 1);
   }
   // A block's shared memory is written by its partners until all are done.
