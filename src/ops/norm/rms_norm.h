@@ -27,6 +27,8 @@ struct AddRmsNormArgs {
   float eps = 1e-5f;
   Fp8Rows fp8;  // the result quantised, CUDA only
 };
+// On CUDA the launch right before it in the stream does not write the residual, and lets it begin
+// early only after its own wait (dependent_launch.cuh), as products, sums over ranks and copies do.
 void AddRmsNorm(Stream stream, const AddRmsNormArgs& args);
 
 // The definitions, over f32. A row's result depends on that row alone, in every implementation.

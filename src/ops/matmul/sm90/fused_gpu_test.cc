@@ -255,6 +255,38 @@ TEST_F(FusedProducts, ADeferredNormIsDoneByTheNextProduct) {
   }
 }
 
+// A norm reads the residual before the product ahead of it has ended, and the norm before that
+// product wrote it.
+TEST_F(FusedProducts, ANormBehindAProductReadsTheResidualOfTheNormBeforeIt) {
+  constexpr int64_t kWidth = 2048;
+  constexpr int kLayers = 24;
+  const RandomWeights weights(kBf16, kWidth, kWidth, 8, 0.02f);
+  const PackedMatrix w = Pack(weights);
+  const auto norm = ToDevice(std::vector<float>(kWidth, 1.0f));
+  for (const int64_t t : {1, 5, 16, 40, 64, 200, 300}) {
+    const auto count = static_cast<size_t>(t * kWidth);
+    const std::vector<float> begin = RandomNormals(count, 9);
+    const auto run = [&](bool waits) {
+      const auto residual = ToDevice(begin);
+      const auto normed = ToDevice(begin, kBf16), part = Poisoned(count, kBf16);
+      for (int layer = 0; layer < kLayers; ++layer) {
+        Matmul(
+            stream_, *workspace_,
+            {.out = part.View(kBf16, {t, kWidth}), .x = normed.View(kBf16, {t, kWidth}), .w = &w});
+        if (waits) Wait();
+        AddRmsNorm(stream_, {.residual = residual.View(DType::kF32, {t, kWidth}),
+                             .x = part.View(kBf16, {t, kWidth}),
+                             .out = normed.View(kBf16, {t, kWidth}),
+                             .weight = norm.data(),
+                             .eps = kEps});
+        if (waits) Wait();
+      }
+      return ToHost(residual);
+    };
+    EXPECT_TRUE(run(false) == run(true)) << "T " << t;
+  }
+}
+
 TEST_F(FusedProducts, NoNormIsDeferredWhereTheNextProductCouldNotDivide) {
   constexpr int64_t kColumns = 256, kK = 128;
   const RandomWeights first(kBf16, kColumns, kK, 8), second(kBf16, 64, kColumns, 9);

@@ -55,6 +55,13 @@ __global__ void __launch_bounds__(kMaxThreads)
     const int chunk = i * blockDim.x + threadIdx.x;
     if (chunk < chunks) weights[i] = LoadEight(p.weight + chunk * 8);
   }
+  // Nor does the launch right before this one write the residual, and it waits before it allows.
+  Eight residual[kChunks];
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) {
+    const int chunk = i * blockDim.x + threadIdx.x;
+    if (kAdd && chunk < chunks) residual[i] = LoadEight(p.residual + begin + chunk * 8);
+  }
   WaitForPriorLaunches();
   Eight values[kChunks];
   float squares = 0.0f;
@@ -64,9 +71,8 @@ __global__ void __launch_bounds__(kMaxThreads)
     if (chunk >= chunks) continue;
     values[i] = LoadEight(p.x + begin + chunk * 8);
     if constexpr (kAdd) {
-      const Eight residual = LoadEight(p.residual + begin + chunk * 8);
 #pragma unroll
-      for (int j = 0; j < 8; ++j) values[i].v[j] += residual.v[j];
+      for (int j = 0; j < 8; ++j) values[i].v[j] += residual[i].v[j];
     }
   }
 #pragma unroll
