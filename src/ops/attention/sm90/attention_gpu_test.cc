@@ -453,6 +453,7 @@ struct RopeCase {
   int32_t head_dim = 128, rotary_dim = 128;
   RopePairing pairing = RopePairing::kHalves;
   bool norm = false;
+  int32_t gap = 0;  // elements between tokens
 };
 
 // q, k and v as slices of one qkv buffer [T, width]; rows of one and of several tokens, a padded
@@ -465,6 +466,10 @@ TEST_F(AttentionGpuTest, RopeKvWriteTurnsAndAppendsAsTheDefinition) {
       {.cache = DType::kF8E4M3, .head_dim = 64, .rotary_dim = 64},
       {.cache = DType::kF16, .head_dim = 80, .rotary_dim = 32, .norm = true},
       {.head_dim = 256, .rotary_dim = 64, .pairing = RopePairing::kInterleaved, .norm = true},
+      {.head_dim = 192, .rotary_dim = 192, .norm = true},
+      {.norm = true, .gap = 2},
+      {.cache = DType::kF8E4M3, .head_dim = 36, .rotary_dim = 12, .norm = true},
+      {.head_dim = 100, .rotary_dim = 100, .pairing = RopePairing::kInterleaved, .norm = true},
       {.activations = DType::kF32,
        .head_dim = 96,
        .rotary_dim = 96,
@@ -473,7 +478,7 @@ TEST_F(AttentionGpuTest, RopeKvWriteTurnsAndAppendsAsTheDefinition) {
     SCOPED_TRACE(c.head_dim);
     constexpr int32_t kHeads = 6, kKvHeads = 2, kPage = 16, kTokens = 8, kPages = 5;
     const int32_t d = c.head_dim;
-    const int64_t width = int64_t{kHeads + 2 * kKvHeads} * d;
+    const int64_t width = int64_t{kHeads + 2 * kKvHeads} * d + c.gap;
     Rng rng(7);
     std::vector<float> qkv(static_cast<size_t>(kTokens * width)), norms(static_cast<size_t>(2 * d)),
         cos_sin(static_cast<size_t>(kTokens * c.rotary_dim));
@@ -545,6 +550,57 @@ TEST_F(AttentionGpuTest, RopeKvWriteTurnsAndAppendsAsTheDefinition) {
       }
     }
     for (size_t i = 0; i < written.size(); ++i) ASSERT_TRUE(touched[i] || std::isnan(written[i]));
+  }
+}
+
+// More rows than a block has threads, some without tokens, whose tables lie in another order.
+TEST_F(AttentionGpuTest, KvWriteFindsThePageOfEveryToken) {
+  constexpr int32_t kRows = 300, kPage = 16, kDim = 16, kStride = 2;
+  std::vector<int32_t> q_begin = {0}, positions, slots, table(kRows * kStride), row_of_token;
+  for (int32_t r = 0; r < kRows; ++r) {
+    slots.push_back((r * 7 + 3) % kRows);
+    for (int32_t i = 0; i < r % 4; ++i) {
+      positions.push_back(13 + i + r % 3);
+      row_of_token.push_back(r);
+    }
+    q_begin.push_back(static_cast<int32_t>(positions.size()));
+  }
+  for (int32_t i = 0; i < kRows * kStride; ++i) table[static_cast<size_t>(i)] = i;
+  const auto tokens = static_cast<int64_t>(positions.size());
+  std::vector<float> kv(static_cast<size_t>(2 * tokens * kDim));
+  for (size_t i = 0; i < kv.size(); ++i) kv[i] = static_cast<float>(i / kDim + 1);
+
+  const int64_t page_bytes = KvLayerPageBytes(DType::kF32, kPage, 1, kDim);
+  const Buffer pool = Poisoned(kRows * kStride * page_bytes), data = ToDevice(kv),
+               begin = ToDevice(q_begin), at = ToDevice(positions), slot = ToDevice(slots),
+               pages = ToDevice(table);
+  const auto ints = [](const Buffer& b) { return reinterpret_cast<const int32_t*>(b.data()); };
+  const Shape shape{tokens, 1, kDim};
+  KvWrite(stream_, {.k = {data.data(), DType::kF32, shape},
+                    .v = {data.data() + kDim * sizeof(float), DType::kF32, shape},
+                    .k_row_stride = 2 * kDim,
+                    .v_row_stride = 2 * kDim,
+                    .positions = ints(at),
+                    .rows = {.num_rows = kRows,
+                             .q_begin = ints(begin),
+                             .page_table = ints(pages),
+                             .page_table_stride = kStride,
+                             .table_row = ints(slot)},
+                    .cache = {pool.data(), page_bytes, DType::kF32, kPage, 1, kDim}});
+  const std::vector<float> written = Decoded(DType::kF32, FromDevice(pool));
+  std::vector<float> expected(written.size(), 0.0f);
+  for (size_t t = 0; t < positions.size(); ++t) {
+    const int32_t owner = slots[static_cast<size_t>(row_of_token[t])], position = positions[t];
+    const int64_t page = owner * kStride + position / kPage;
+    for (int64_t side = 0; side < 2; ++side) {
+      for (int64_t i = 0; i < kDim; ++i) {
+        expected[static_cast<size_t>(((page * 2 + side) * kPage + position % kPage) * kDim + i)] =
+            static_cast<float>(2 * t + static_cast<size_t>(side) + 1);
+      }
+    }
+  }
+  for (size_t i = 0; i < written.size(); ++i) {
+    ASSERT_EQ(std::isnan(written[i]) ? 0.0f : written[i], expected[i]) << i;
   }
 }
 

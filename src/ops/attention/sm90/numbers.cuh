@@ -15,6 +15,26 @@ __device__ __forceinline__ void FromFloat(float x, __half* to) { *to = __float2h
 // Saturates at ±448.
 __device__ __forceinline__ void FromFloat(float x, __nv_fp8_e4m3* to) { *to = __nv_fp8_e4m3(x); }
 
+__device__ __forceinline__ void StoreEight(__half* to, const Eight& eight) {
+  uint32_t words[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const __half2 pair = __floats2half2_rn(eight.v[2 * i], eight.v[2 * i + 1]);
+    words[i] = reinterpret_cast<const uint32_t&>(pair);
+  }
+  *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+}
+__device__ __forceinline__ void StoreEight(__nv_fp8_e4m3* to, const Eight& eight) {
+  uint32_t words[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const __nv_fp8x4_e4m3 four(
+        make_float4(eight.v[4 * i], eight.v[4 * i + 1], eight.v[4 * i + 2], eight.v[4 * i + 3]));
+    words[i] = four.__x;
+  }
+  *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
+}
+
 // Two neighbours, moved as one.
 template <typename T>
 struct alignas(2 * sizeof(T)) Pair {

@@ -21,23 +21,6 @@ __device__ inline int32_t RowOfToken(const AttentionRows& rows, int32_t token) {
   return low;
 }
 
-// The same for a warp whose lanes ask for one token: they probe 32 rows at a time, so that two
-// loads follow each other where a search of its own would take ten.
-__device__ inline int32_t RowOfTokenInWarp(const AttentionRows& rows, int32_t token) {
-  if (token < rows.num_rows && rows.q_begin[token] == token && rows.q_begin[token + 1] > token) {
-    return token;
-  }
-  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
-  int32_t low = 0, high = rows.num_rows;  // q_begin[low] <= token < q_begin[high]
-  while (high - low > 1) {
-    const int32_t step = (high - low + 31) / 32, probe = low + (lane + 1) * step;
-    const bool before = probe < high && rows.q_begin[probe] <= token;
-    low += __popc(__ballot_sync(0xffffffff, before)) * step;
-    high = min(low + step, high);
-  }
-  return low;
-}
-
 // One layer of the cache as K [Hkv, P, D] then V [Hkv, P, D] in every page.
 template <typename T>
 struct PagedCache {

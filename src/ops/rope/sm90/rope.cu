@@ -101,11 +101,12 @@ __global__ void __launch_bounds__(kThreads) RopeKernel(const __grid_constant__ R
 }
 
 // A thread per pair. sincospi reduces its argument exactly, so the only error is that of angle / π
-// in double: below 1e-11 at position 2²⁰.
+// in double: below 1e-11 at position 2²⁰. Launches of a layer read these rows before they wait for
+// the ones ahead of them: no launch begins before all blocks have left, and what they wrote is
+// there then.
 __global__ void __launch_bounds__(kThreads)
     RopeRowsKernel(float* out, const int32_t* positions, const float* inv_freq,
                    float attention_factor, int pairs, int64_t count) {
-  AllowNextLaunch();
   WaitForPriorLaunches();
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (at >= count) return;
@@ -118,6 +119,7 @@ __global__ void __launch_bounds__(kThreads)
   float* row = out + token * 2 * pairs;
   row[pair] = static_cast<float>(cos * attention_factor);
   row[pairs + pair] = static_cast<float>(sin * attention_factor);
+  __threadfence();
 }
 
 }  // namespace
