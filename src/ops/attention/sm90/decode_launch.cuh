@@ -23,6 +23,13 @@ inline DecodeParams DecodeParamsOf(const PagedAttentionArgs& args) {
           .sinks = args.sinks};
 }
 
+// Percent of what a multiprocessor divides between shared memory and the first-level cache, so that
+// `bytes` of the former have room.
+constexpr int SharedPercent(int bytes) {
+  constexpr int kDivided = 228 * 1024, kReserved = 1024;  // bytes, the latter a block
+  return CeilDiv(100 * (bytes + kReserved), kDivided);
+}
+
 template <typename S>
 void LaunchPlannedDecode(Stream stream, const PagedAttentionArgs& args) {
   const AttentionPlan& plan = args.rows.plan;
@@ -31,16 +38,13 @@ void LaunchPlannedDecode(Stream stream, const PagedAttentionArgs& args) {
   CUDA_CHECK(
       stream.device,
       cudaFuncSetAttribute(DecodeKernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+  // Of both blocks of a multiprocessor; the rest is cache for their loads in flight.
+  CUDA_CHECK(stream.device,
+             cudaFuncSetAttribute(DecodeKernel<S>, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                  2 * SharedPercent(kBytes)));
   const PagedCache<typename S::Cache> cache(args.cache);
   LaunchDependent(stream, DecodeKernel<S>, plan.num_decode_blocks, 32 * kDecodeWarps, kBytes,
                   params, cache);
-}
-
-// Percent of what a multiprocessor divides between shared memory and the first-level cache, so that
-// `bytes` of the former have room.
-constexpr int SharedPercent(int bytes) {
-  constexpr int kDivided = 228 * 1024, kReserved = 1024;  // bytes, the latter a block
-  return CeilDiv(100 * (bytes + kReserved), kDivided);
 }
 
 template <typename S>

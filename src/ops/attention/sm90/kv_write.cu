@@ -18,6 +18,9 @@ constexpr int kWarps = 4;
 constexpr int kMaxHeadDim = 256;
 // Of heads of one turn, so that the blocks of some three hundred tokens are there at once.
 constexpr int kResidentBlocks = 8;
+// Percent of a multiprocessor's memory for shared memory: what attention's blocks want. They join
+// the blocks of this launch only where the division needs no change.
+constexpr int kSharedPercent = 20;
 // From so many rows of decode on this launch does not overlap the product before it. The loads in
 // flight of the attention behind it want a large first-level cache; products leave a small one
 // behind beside their shared memory, and that division changes only on a multiprocessor that has
@@ -86,6 +89,9 @@ void LaunchHeads(Stream stream, int64_t tokens, const RopeKvWriteParams& params,
   const dim3 grid(static_cast<uint32_t>(tokens), CeilDiv(heads, kWarps * kQuads));
   const auto kernel = params.head_dim <= kTurnFeatures ? RopeKvWriteKernel<T, TCache, kQuads, 1>
                                                        : RopeKvWriteKernel<T, TCache, kQuads, 2>;
+  CUDA_CHECK(
+      stream.device,
+      cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, kSharedPercent));
   const PagedCache<TCache> cache(view);
   const bool drains = params.rows.plan.num_decode_blocks > 0 &&
                       params.rows.num_rows >= kDrainRows && tokens <= kMaxTokensBeside;
