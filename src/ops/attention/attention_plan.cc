@@ -8,6 +8,7 @@
 
 #include "base/align.h"
 #include "base/check.h"
+#include "ops/attention/processor_split.h"
 
 namespace hayate::ops {
 namespace {
@@ -25,7 +26,11 @@ constexpr int32_t kMaxRoundedPages = 16;
 constexpr int32_t kStretchPages = 1;
 
 // Two blocks of the decode kernel on a multiprocessor: one merges and stores while the other reads.
-int32_t NumBlocks(const AttentionPlanShape& shape) { return 2 * shape.num_processors; }
+constexpr int32_t kBlocksOfProcessor = 2;
+// At most, of a step.
+int32_t NumBlocks(const AttentionPlanShape& shape) {
+  return kBlocksOfProcessor * shape.num_processors;
+}
 // The kernels for 8 and for 16 queries sum in different orders. By position all items of a shape go
 // to one of them, whatever rows a step holds.
 int32_t QueriesPerItem(const AttentionPlanShape& shape) {
@@ -105,10 +110,10 @@ struct DecodeWork {
 // Hands items to blocks in order, so that each block gets about equal work, counted in pages.
 class DecodePlanner {
  public:
-  DecodePlanner(const AttentionPlanShape& shape, const DecodeWork& work, int32_t* begin,
-                DecodeItem* items)
-      : shape_(shape), begin_(begin), items_(items) {
-    const int64_t quota = CeilDiv<int64_t>(work.pages, NumBlocks(shape));
+  DecodePlanner(const AttentionPlanShape& shape, const DecodeWork& work, int32_t num_blocks,
+                int32_t* begin, DecodeItem* items)
+      : shape_(shape), num_blocks_(num_blocks), begin_(begin), items_(items) {
+    const int64_t quota = CeilDiv<int64_t>(work.pages, num_blocks);
     if (quota < kMaxRoundedPages) {
       rounded_quota_ = AlignUp<int64_t>(quota, kRoundPages);
     } else {
@@ -132,23 +137,22 @@ class DecodePlanner {
       items_[num_items_++] = item;
       done_ += item.page_end - item.page_begin + stretch_pages_;
       item.page_begin = item.page_end;
-      while (Room() < 1 && block_ + 1 < NumBlocks(shape_)) begin_[++block_] = num_items_;
+      while (Room() < 1 && block_ + 1 < num_blocks_) begin_[++block_] = num_items_;
     } while (item.page_begin < end);
     NumberPieces(first);
   }
 
   int32_t Finish() {
-    while (block_ < NumBlocks(shape_)) begin_[++block_] = num_items_;
+    while (block_ < num_blocks_) begin_[++block_] = num_items_;
     return num_items_;
   }
 
  private:
   // The pages of one more stretch that the current block has time for; the last block has to.
   int64_t Room() const {
-    const int64_t blocks = NumBlocks(shape_);
-    if (block_ + 1 == blocks) return std::numeric_limits<int32_t>::max();
+    if (block_ + 1 == num_blocks_) return std::numeric_limits<int32_t>::max();
     const int64_t end = rounded_quota_ > 0 ? (block_ + 1) * rounded_quota_  //
-                                           : (block_ + 1) * total_ / blocks;
+                                           : (block_ + 1) * total_ / num_blocks_;
     return end - done_ - stretch_pages_;
   }
 
@@ -163,6 +167,7 @@ class DecodePlanner {
   }
 
   const AttentionPlanShape& shape_;
+  const int32_t num_blocks_;
   int32_t* const begin_;
   DecodeItem* const items_;
   int64_t rounded_quota_ = 0;  // 0: the exact share of total_
@@ -194,8 +199,7 @@ void ForDecodeTokens(const AttentionPlanShape& shape, const HostRows& rows, cons
   }
 }
 
-void PlanDecode(const AttentionPlanShape& shape, const HostRows& rows, int32_t* begin,
-                DecodeItem* items, AttentionPlan* plan) {
+DecodeWork CountDecode(const AttentionPlanShape& shape, const HostRows& rows) {
   const bool by_position = shape.split == SplitRule::kByPosition;
   // Every block may end within an item, whose rest is one more stretch.
   DecodeWork work{.stretches = by_position ? 0 : NumBlocks(shape)};
@@ -205,7 +209,14 @@ void PlanDecode(const AttentionPlanShape& shape, const HostRows& rows, int32_t* 
     work.stretches += int64_t{by_position ? NumPieces(item) : 1} * shape.num_kv_heads;
     work.queries = std::max(work.queries, item.num_tokens * shape.group_size);
   });
-  DecodePlanner planner(shape, work, begin, items);
+  return work;
+}
+
+// Returns how many items there are.
+int32_t PlanDecode(const AttentionPlanShape& shape, const HostRows& rows, const DecodeWork& work,
+                   int32_t num_processors, int32_t* begin, DecodeItem* items, AttentionPlan* plan) {
+  const int32_t num_blocks = kBlocksOfProcessor * num_processors;
+  DecodePlanner planner(shape, work, num_blocks, begin, items);
   ForDecodeTokens(shape, rows, [&](DecodeItem item) {
     for (int32_t head = 0; head < shape.num_kv_heads; ++head) {
       item.kv_head = static_cast<uint16_t>(head);
@@ -213,10 +224,10 @@ void PlanDecode(const AttentionPlanShape& shape, const HostRows& rows, int32_t* 
     }
   });
   const int32_t num_items = planner.Finish();
-  plan->num_decode_blocks = work.queries > 0 ? NumBlocks(shape) : 0;
+  plan->num_decode_blocks = work.queries > 0 ? num_blocks : 0;
   plan->decode_queries = work.queries <= 8 ? 8 : kMaxDecodeQueries;
-  if (by_position) plan->decode_queries = QueriesPerItem(shape);
-  plan->staged_bytes = BeginBytes(shape) + num_items * int64_t{sizeof(DecodeItem)};
+  if (shape.split == SplitRule::kByPosition) plan->decode_queries = QueriesPerItem(shape);
+  return num_items;
 }
 
 // Neighbouring tiles share their keys (sm90/prefill_kernel.cuh). The odd tile of a row is computed
@@ -299,19 +310,29 @@ AttentionPlan PlanAttention(const AttentionPlanShape& shape, const HostRows& row
   DCHECK(CanPlan(shape));
   DCHECK_LE(rows.kv_len.size(), static_cast<size_t>(shape.max_rows));
   AttentionPlan plan;
-  plan.num_processors = shape.num_processors;
-  PlanDecode(shape, rows, reinterpret_cast<int32_t*>(staged),
-             reinterpret_cast<DecodeItem*>(staged + BeginBytes(shape)), &plan);
+  // Tiles lie before items: a step of decode rows alone has none, so its items lie where every such
+  // step's do.
+  auto* tiles = reinterpret_cast<PrefillTile*>(staged + BeginBytes(shape));
+  plan.prefill_pairs = PairsTiles(shape, rows);
+  plan.num_prefill_tiles = PlanPrefill(shape, rows, plan.prefill_pairs, tiles);
+  const int64_t items_at =
+      BeginBytes(shape) + plan.num_prefill_tiles * int64_t{sizeof(PrefillTile)};
+  const DecodeWork decode = CountDecode(shape, rows);
+  const int32_t beside =
+      ProcessorsBeside(shape, decode.pages, {tiles, static_cast<size_t>(plan.num_prefill_tiles)},
+                       plan.prefill_pairs);
+  plan.beside = beside > 0;
+  plan.prefill_processors = plan.beside ? beside : shape.num_processors;
+  const int32_t num_items = PlanDecode(shape, rows, decode, shape.num_processors - beside,
+                                       reinterpret_cast<int32_t*>(staged),
+                                       reinterpret_cast<DecodeItem*>(staged + items_at), &plan);
+  plan.staged_bytes = items_at + num_items * int64_t{sizeof(DecodeItem)};
   plan.short_row = IsShortRow(shape, rows);
   plan.decode_begin = reinterpret_cast<const int32_t*>(device_staged);
-  plan.decode_items = reinterpret_cast<const DecodeItem*>(device_staged + BeginBytes(shape));
+  plan.decode_items = reinterpret_cast<const DecodeItem*>(device_staged + items_at);
   plan.counters = reinterpret_cast<int32_t*>(scratch);
   plan.partials = reinterpret_cast<float*>(scratch + CounterBytes(shape));
-  plan.prefill_tiles = reinterpret_cast<const PrefillTile*>(device_staged + plan.staged_bytes);
-  plan.prefill_pairs = PairsTiles(shape, rows);
-  plan.num_prefill_tiles = PlanPrefill(shape, rows, plan.prefill_pairs,
-                                       reinterpret_cast<PrefillTile*>(staged + plan.staged_bytes));
-  plan.staged_bytes += plan.num_prefill_tiles * int64_t{sizeof(PrefillTile)};
+  plan.prefill_tiles = reinterpret_cast<const PrefillTile*>(device_staged + BeginBytes(shape));
   return plan;
 }
 

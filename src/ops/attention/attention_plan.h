@@ -6,10 +6,12 @@
 //             block has about the same work: pages to read, and what a stretch costs besides. A
 //             block attends its stretches one after the other; a (row, kv head) of several
 //             stretches is merged by whichever block ends last.
-//             The grid depends on the shape alone, so a graph captures it.
+//             Without prompts the grid depends on the shape alone, so a graph captures it.
 //             A step of one row and not too many keys needs no division: a cluster of blocks takes
 //             a kv head and meets in shared memory.
 //   prefill   rows of many tokens: tiles of kPrefillQueries queries, longest first.
+//   both      prefill takes some multiprocessors and decode the others, where that is faster
+//             (processor_split.h).
 //
 // A row of no keys (kv_len 0: a padded row) gives zeros.
 

@@ -289,6 +289,58 @@ TEST(AttentionPlanTest, PairsAreNeighboursOfARowAndAnOddTileIsThereTwice) {
   EXPECT_FALSE(Plan(window, Rows(rows)).plan.prefill_pairs);
 }
 
+// Processors of 132 that prefill takes beside decode.
+int32_t Beside(AttentionPlanShape shape, int decodes, int32_t length, int32_t chunk,
+               int32_t position) {
+  Rows rows;
+  for (int i = 0; i < decodes; ++i) rows.Add(1, length);
+  if (chunk > 0) rows.Add(chunk, position + chunk);
+  shape.max_rows = 512;
+  shape.max_tokens = 16384;
+  const AttentionPlan plan = Plan(shape, rows).plan;
+  const int32_t decode = plan.num_decode_blocks / 2;
+  EXPECT_TRUE(decode == 0 || plan.beside == (decode < shape.num_processors));
+  if (!plan.beside) {
+    EXPECT_EQ(plan.prefill_processors, shape.num_processors);
+    return 0;
+  }
+  EXPECT_EQ(plan.prefill_processors + decode, shape.num_processors);
+  EXPECT_TRUE(!plan.prefill_pairs || plan.prefill_processors % 2 == 0);
+  return plan.prefill_processors;
+}
+
+TEST(AttentionPlanTest, PrefillTakesTheProcessorsThatDecodeCanSpare) {
+  for (const SplitRule split : {SplitRule::kBalanced, SplitRule::kByPosition}) {
+    AttentionPlanShape shape = Shape8B();
+    shape.split = split;
+    // Decode keeps enough of them to saturate the memory; a deeper chunk takes more.
+    const int32_t shallow = Beside(shape, 64, 1152, 256, 128);
+    EXPECT_GE(shallow, 8);
+    EXPECT_GT(Beside(shape, 64, 1152, 256, 768), shallow);
+    EXPECT_LE(Beside(shape, 64, 1152, 256, 768), 34);
+    EXPECT_GT(Beside(shape, 64, 1152, 320, 768), 0);
+    EXPECT_LE(Beside(shape, 64, 8192, 256, 4096), 34);
+    // Nothing to share.
+    EXPECT_EQ(Beside(shape, 64, 1152, 0, 0), 0);
+    EXPECT_EQ(Beside(shape, 0, 0, 256, 1152), 0);
+    // Answers too short to hide a prompt behind.
+    EXPECT_EQ(Beside(shape, 4, 100, 8192, 0), 0);
+    EXPECT_EQ(Beside(shape, 1, 30, 256, 7000), 0);
+  }
+}
+
+TEST(AttentionPlanTest, ProcessorsAreSharedWhateverTheRows) {
+  Rng rng(5);
+  for (AttentionPlanShape shape : Shapes()) {
+    for (int i = 0; i < 200; ++i) {
+      shape.num_processors = 1 + static_cast<int32_t>(rng.Below(132));
+      const auto length = static_cast<int32_t>(1 + rng.Below(20000));
+      Beside(shape, static_cast<int>(rng.Below(100)), length, static_cast<int32_t>(rng.Below(2000)),
+             static_cast<int32_t>(rng.Below(9000)));
+    }
+  }
+}
+
 TEST(AttentionPlanTest, AShortRowAloneIsNotDivided) {
   const auto is_short = [](const AttentionPlanShape& shape, std::vector<std::pair<int, int>> rows) {
     Rows all;

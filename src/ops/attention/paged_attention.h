@@ -45,7 +45,6 @@ struct PrefillTile;
 // What PlanAttention (attention_plan.h) made of a step's rows, for CUDA. Device memory.
 struct AttentionPlan {
   int64_t staged_bytes = 0;
-  int32_t num_processors = 0;
   int32_t num_decode_blocks = 0;
   int32_t decode_queries = 0;  // at most, of an item: 8 or 16
   bool short_row = false;  // the only row has at most kShortRowKeys: nothing is read but its length
@@ -53,8 +52,10 @@ struct AttentionPlan {
   const DecodeItem* decode_items = nullptr;
   int32_t num_prefill_tiles = 0;
   const PrefillTile* prefill_tiles = nullptr;
-  bool prefill_pairs = false;   // tiles 2i and 2i + 1 are neighbours and share their keys
-  int32_t* counters = nullptr;  // a slot each; 0 between launches
+  int32_t prefill_processors = 0;  // multiprocessors that prefill takes
+  bool beside = false;             // prefill is launched first, and decode runs on the others
+  bool prefill_pairs = false;      // tiles 2i and 2i + 1 are neighbours and share their keys
+  int32_t* counters = nullptr;     // a slot each; 0 between launches
   float* partials = nullptr;
 };
 

@@ -435,6 +435,54 @@ TEST_F(AttentionGpuTest, PairsOfTilesMatchTheDefinition) {
   }
 }
 
+// Neither of the two launches waits for the one before it as a launch alone does: what was written
+// right before them must be seen all the same, and their results by what comes after.
+TEST_F(AttentionGpuTest, PrefillBesideDecodeSeesWhatTheLaunchBeforeWrote) {
+  for (const DType cache : {DType::kBF16, DType::kF8E4M3}) {
+    const Config config{
+        .cache = cache, .num_heads = 16, .num_kv_heads = 4, .head_dim = 128, .group_size = 4};
+    std::vector<Row> rows = {{300, 556}};
+    for (int32_t i = 0; i < 40; ++i) rows.push_back({700 + 10 * i, 701 + 10 * i});
+    const Step step(config, rows, 400);
+    const PlannedRows planned = Plan(step, SplitRule::kByPosition);
+    ASSERT_TRUE(planned.plan.beside);
+    const std::vector<float> expected = step.Reference();
+    const DType dtype = config.activations;
+    const auto [all_begin, all_positions] = step.History();
+    const Buffer k = ToDevice(Encoded(dtype, step.k_)), v = ToDevice(Encoded(dtype, step.v_)),
+                 q = ToDevice(Encoded(dtype, step.q_)), positions = ToDevice(all_positions),
+                 history = ToDevice(all_begin), begin = ToDevice(step.q_begin_),
+                 length = ToDevice(step.kv_len_), table = ToDevice(step.table_);
+    const Shape shape{all_begin.back(), config.num_kv_heads, config.head_dim};
+    const auto bytes = static_cast<int64_t>(step.q_.size()) * Info(dtype).block_bytes;
+    std::vector<std::byte> first;
+    for (int round = 0; round < 20; ++round) {
+      const Buffer pool = Poisoned(step.num_pages_ * step.page_bytes(cache));
+      const Buffer out = Poisoned(bytes), copy = Poisoned(bytes);
+      device_->FinishLoading();
+      KvWrite(stream_, {.k = {k.data(), dtype, shape},
+                        .v = {v.data(), dtype, shape},
+                        .k_row_stride = step.kv_width(),
+                        .v_row_stride = step.kv_width(),
+                        .positions = reinterpret_cast<const int32_t*>(positions.data()),
+                        .rows = DeviceRows(step, history, length, table),
+                        .cache = CacheView(step, pool)});
+      PagedAttentionArgs args =
+          step.Args(out.data(), q.data(), dtype, DeviceRows(step, begin, length, table),
+                    CacheView(step, pool), nullptr);
+      args.rows.plan = planned.plan;
+      sm90::PagedAttention(stream_, args);
+      device_->Copy(stream_, copy.data(), out.data(), static_cast<size_t>(bytes));
+      const std::vector<std::byte> got = FromDevice(copy);
+      if (round == 0) {
+        EXPECT_LT(RelativeError(Decoded(dtype, got), expected), Tolerance(config));
+        first = got;
+      }
+      EXPECT_EQ(got, first) << round;
+    }
+  }
+}
+
 TEST_F(AttentionGpuTest, ByPositionARowsBitsDoNotDependOnItsNeighbours) {
   for (const DType cache : {DType::kBF16, DType::kF8E4M3}) {
     const Config config{.cache = cache};

@@ -504,7 +504,8 @@ __global__ __launch_bounds__(32 * kDecodeWarps,
   const int32_t first_page = count > 0 ? ItemWalk<S>::FirstPage(params, shared->items[0]) : 0;
   const bool early = count > 0 && ItemWalk<S>::FirstTileIsSettled(shared->items[0]);
   if (early) walk.Start(params, cache, shared->items[0], first_page);
-  WaitForPriorLaunches();
+  // Prefill beside lets this launch begin once all before prefill have ended.
+  if (!params.plan.beside || count == 0) WaitForPriorLaunches();
   if (count == 0) return;
 
   StagedQueries<S, kDecodeWarps> queries;
@@ -530,11 +531,13 @@ __global__ __launch_bounds__(32 * kDecodeWarps,
     }
     __syncthreads();
     FinishItem<S>(params, item, shared);
-    if (!more) return;
+    if (!more) break;
     queries.Store(shared->queries);
     if (i + 2 < count) StoreItemHalf(half, &shared->items[(i + 2) % 3]);
     __syncthreads();
   }
+  // The end of this launch is that of prefill too.
+  if (params.plan.beside && blockIdx.x == 0) WaitForPriorLaunches();
 }
 
 }  // namespace hayate::ops::sm90

@@ -23,15 +23,20 @@ void DecodeAttention(Stream stream, const PagedAttentionArgs& args) {
   }
 }
 
+void PrefillAttention(Stream stream, const PagedAttentionArgs& args) {
+  if (args.cache.dtype == DType::kBF16) return PrefillAttentionBf16(stream, args);
+  PrefillAttentionE4M3(stream, args);
+}
+
 }  // namespace
 
 void PagedAttention(Stream stream, const PagedAttentionArgs& args) {
   const AttentionPlan& plan = args.rows.plan;
   if (plan.decode_begin == nullptr) return SimpleAttention(stream, args);
+  // Beside each other, prefill takes its multiprocessors first: a block of it needs a whole one.
+  if (plan.beside) PrefillAttention(stream, args);
   if (plan.num_decode_blocks > 0) DecodeAttention(stream, args);
-  if (plan.num_prefill_tiles == 0) return;
-  if (args.cache.dtype == DType::kBF16) return PrefillAttentionBf16(stream, args);
-  PrefillAttentionE4M3(stream, args);
+  if (!plan.beside && plan.num_prefill_tiles > 0) PrefillAttention(stream, args);
 }
 
 }  // namespace hayate::ops::sm90

@@ -61,8 +61,9 @@ __global__ __launch_bounds__(kThreads,
   } else {
     __syncthreads();
   }
-  AllowNextLaunch();
+  // In this order: decode attention beside relies on it.
   WaitForPriorLaunches();
+  AllowNextLaunch();
   if (threadIdx.x < 128) {
     LowerRegisters<kProducerRegisters<TCache>>();
     PrefillProducer<TCache, kD, kCluster>{params, q_map, kv_map, shared}.Run();
@@ -120,7 +121,7 @@ void LaunchPrefill(Stream stream, const PagedAttentionArgs& args) {
              cudaFuncSetAttribute(PrefillKernel<TCache, kD, kCap, kCluster>,
                                   cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
   const int32_t items = plan.num_prefill_tiles / kCluster * params.num_kv_heads;
-  const int32_t clusters = std::min(items, plan.num_processors / kCluster);
+  const int32_t clusters = std::min(items, plan.prefill_processors / kCluster);
   LaunchClusters(stream, PrefillKernel<TCache, kD, kCap, kCluster>, static_cast<unsigned>(clusters),
                  kCluster, kThreads, kBytes, params, q_map, kv_map);
 }
