@@ -21,8 +21,8 @@ namespace {
 
 constexpr size_t kOutboxEvents = 65536;
 constexpr uint64_t kDummySeed = 1;
-// Of the CUDA products' tiles (ops/matmul/sm90); fp8 takes them two by two.
-constexpr int32_t kCudaTileTokens = 128, kCudaFp8TileTokens = 256;
+// What the CUDA products of hundreds of tokens come in (ops/matmul/sm90).
+constexpr int32_t kCudaTileTokens = 64;
 constexpr int32_t kForcedCostTokens = 16;  // of the largest step measured for forced drafts
 // How long the cost of drafts is measured, for forced ones and for others.
 constexpr int64_t kForcedCostNs = 100'000'000, kCostNs = 2'000'000'000;
@@ -88,10 +88,7 @@ Result<sched::SchedulerOptions> MakeSchedulerOptions(const ModelOptions& model) 
   }
   options.chunked_prefill_size = model.chunked_prefill_size;
   options.mixed_chunk_size = model.mixed_chunk_size;
-  if (model.device == "cuda") {
-    options.mixed_step_multiple =
-        model.quantization == "fp8" ? kCudaFp8TileTokens : kCudaTileTokens;
-  }
+  if (model.device == "cuda") options.mixed_step_multiple = kCudaTileTokens;
   options.prefix_reuse = !model.disable_radix_cache;
   ASSIGN_OR_RETURN(const Speculation speculation,
                    ResolveSpeculation(model.speculation, model.device, model.max_running_requests));

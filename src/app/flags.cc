@@ -198,8 +198,8 @@ void AddSchedulingFlags(CLI::App& command, ModelOptions& o) {
   command
       .add_option("--mixed-chunk-size", o.mixed_chunk_size,
                   "prompt tokens of a step that decodes too; fewer where they nearly double its "
-                  "time, up to four times as many where prompts pile up (CUDA 320, with fp8 "
-                  "384; CPU no less than others)")
+                  "time, up to four times as many where prompts pile up (CUDA 256; CPU no less "
+                  "than others)")
       ->check(CLI::Range(1, 131072))
       ->group(group);
   command.add_option("--schedule-policy", o.schedule_policy, "fcfs, lpm or priority")

@@ -54,8 +54,7 @@ Result<ModelOptions> WithDeviceDefaults(ModelOptions options) {
   Default(options.page_size, cuda ? 64 : 32);
   Default(options.max_running_requests, cuda ? 256 : 64);
   Default(options.chunked_prefill_size, cuda ? 8192 : 512);
-  const bool fp8 = options.quantization == "fp8";
-  Default(options.mixed_chunk_size, !cuda ? options.chunked_prefill_size : fp8 ? 384 : 320);
+  Default(options.mixed_chunk_size, cuda ? 256 : options.chunked_prefill_size);
   Default(options.cuda_graph_max_bs, options.max_running_requests);
   if (options.disable_cuda_graph) options.cuda_graph_max_bs = 0;
   if (options.mem_fraction_static == 0.0) options.mem_fraction_static = cuda ? 0.88 : 0.25;
