@@ -57,7 +57,7 @@ using hayate::cuda::AllowNextLaunch;
 using hayate::cuda::LaunchDependent;
 using hayate::cuda::WaitForPriorLaunches;
 
-// Products of more tokens let the next launch begin only when they have ended. Its blocks do not
+// Products of more tokens let a row-wise launch begin only when they have ended. Its blocks do not
 // fit beside theirs: begun early, they crowd on the multiprocessors that are free first, with the
 // little first-level cache that a product leaves.
 inline constexpr int kMaxTokensBeside = 64;

@@ -26,6 +26,7 @@ struct FittedParams {
   bool out_f32;
   bool bulk_stores;  // out is bf16 that the copy engine can write
   bool gated;        // as in GemmArgs
+  bool next_early;   // the next launch may begin before this one ends
 };
 
 template <Scaling kScaling_, int kTileN_, int kTileT_, int kCluster_, int kParts_>

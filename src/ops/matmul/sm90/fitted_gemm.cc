@@ -165,7 +165,9 @@ void FittedGemm(Stream stream, const GemmArgs& args, const FittedTiling& tiling)
                       .tiles_t = static_cast<int32_t>(CeilDiv<int64_t>(args.t, tiling.tile_t)),
                       .out_f32 = args.out_dtype == DType::kF32,
                       .bulk_stores = CanStoreBulk(args),
-                      .gated = args.gated};
+                      .gated = args.gated,
+                      // It is a product, and not a row-wise launch (kMaxTokensBeside).
+                      .next_early = args.gated && args.scaling == Scaling::kNone};
   Status mapped = MapOperands(args, tiling, &params);
   if (!mapped.ok()) return stream.device->Fail(std::move(mapped));
   // A cluster in two parts computes one tile; others go on to the next as long as there are any.

@@ -210,7 +210,6 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     shared.InitBarriers();
   }
   ClusterSync();
-  // The next launch begins when all blocks have left (kMaxTokensBeside).
   if (threadIdx.x < 128) {
     LowerRegisters<C::kFetchRegisters>();
     if (threadIdx.x == 0) FetchTiles<C>(params, shared);
@@ -222,6 +221,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   } else {
     RaiseRegisters<C::kSumRegisters>();
     WaitForPriorLaunches();
+    if (params.next_early) AllowNextLaunch();
     ComputeTiles<C>(params, shared, static_cast<int>(threadIdx.x) / 128 - 1);
   }
   // A block's shared memory is written by its partners until all are done.
