@@ -441,8 +441,8 @@ TEST_F(AttentionGpuTest, PrefillBesideDecodeSeesWhatTheLaunchBeforeWrote) {
   for (const DType cache : {DType::kBF16, DType::kF8E4M3}) {
     const Config config{
         .cache = cache, .num_heads = 16, .num_kv_heads = 4, .head_dim = 128, .group_size = 4};
-    std::vector<Row> rows = {{300, 556}};
-    for (int32_t i = 0; i < 40; ++i) rows.push_back({700 + 10 * i, 701 + 10 * i});
+    std::vector<Row> rows = {{0, 250}};
+    for (int32_t i = 0; i < 60; ++i) rows.push_back({700 + 7 * i, 701 + 7 * i});
     const Step step(config, rows, 400);
     const PlannedRows planned = Plan(step, SplitRule::kByPosition);
     ASSERT_TRUE(planned.plan.beside);
