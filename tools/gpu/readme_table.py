@@ -9,6 +9,7 @@ import json
 import os
 import sys
 
+from collect import runs
 from peer_sglang import compare
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -70,8 +71,11 @@ def rows(report):
 def table(report):
     lines = ["| | Hayate | SGLang 0.5.17, another day |", "| --- | ---: | ---: |"]
     lines += [f"| {what} | {ours} | {peer} |" for what, ours, peer in rows(report)]
-    card = report["hardware"][0].split(", ")
-    lines += ["", f"{card[0]}, driver {card[1]}, {report['date']}: `{report['command']}`; `bench/results/h200.json` holds every figure."]
+    said = []
+    for run in runs(report):
+        card = run["hardware"][0].split(", ")
+        said.append(f"{card[0]}, driver {card[1]}, {run['date']}: {', '.join(run['parts'])} of `{run['command']}`")
+    lines += ["", "; ".join(said) + "; `bench/results/h200.json` holds every figure."]
     return "\n".join(lines)
 
 
