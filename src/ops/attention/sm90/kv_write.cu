@@ -1,8 +1,7 @@
 // Norm, rotation and the append to the cache: a warp takes four neighbouring heads of a token.
 //
-//   traffic  T · (Hq + 2·Hkv) · D activations read, T · Hq · D written in place, T · 2·Hkv · D
-//   cache
-//            elements written; cos and sin [T, rotary_dim] f32 from L2
+//   traffic  T · (Hq + 2·Hkv) · D activations read, T · Hq · D of them written in place, and
+//            T · 2·Hkv · D elements of the cache; cos and sin [T, rotary_dim] f32 from L2
 //   bound    memory; up to some hundred tokens latency: of one load of the activations, and of
 //            token → row → page before it
 

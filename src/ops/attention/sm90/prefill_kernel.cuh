@@ -8,10 +8,10 @@
 //             engine; two consumer warpgroups take 64 queries each. While one computes its softmax
 //             the other has the tensor cores, and within one the products of block n with Q run
 //             beside those of block n + 1 with V.
-//   grid      one block a multiprocessor; tiles lie longest first and are dealt back and forth.
-//   Rows
-//             of many keys: clusters of two blocks with neighbouring tiles; each brings one page of
-//             a block of keys to both, which halves what is read from the second-level cache
+//   grid      a block for each multiprocessor that the plan gives; tiles lie longest first and are
+//             dealt back and forth. Rows of many keys: clusters of two blocks with neighbouring
+//             tiles; each brings one page of a block of keys to both, which halves what is read
+//             from the second-level cache
 //   shared    Q 32 KB, two stages each of K and V 128 KB, out 32 KB at D = 128
 //   flops     4 · D a visible pair; the diagonal costs half a block more
 //   bound     the tensor cores; exponentials take half their time beside them (16 a cycle)
