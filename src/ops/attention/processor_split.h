@@ -1,8 +1,7 @@
 #pragma once
 // How a step's multiprocessors are shared between decode and prefill attention. Decode is bound by
-// memory, which some of them saturate; a chunk of a prompt is a few tiles that want tensor cores.
-// On multiprocessors of its own prefill ends before decode does, and costs little more than
-// nothing.
+// memory, which most of them nearly saturate; a chunk of a prompt is a few tiles that want tensor
+// cores. On multiprocessors of its own most of prefill's time is hidden behind decode's.
 
 #include <cstdint>
 #include <span>

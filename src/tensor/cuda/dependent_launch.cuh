@@ -1,7 +1,7 @@
 #pragma once
 // Programmatic dependent launch: a kernel may start before the launches ahead of it in the stream
-// have ended; its blocks are placed and its prologue runs while they drain. Every block of such a
-// kernel must call WaitForPriorLaunches.
+// have ended; its blocks are placed and its prologue runs while they drain. One block of such a
+// kernel at least must call WaitForPriorLaunches, and every block that needs what they write.
 
 #include <cuda_runtime.h>
 

@@ -136,11 +136,10 @@ std::optional<FittedTiling> ChooseFitted(const GemmArgs& args, int num_multiproc
   return best;
 }
 
-std::optional<FittedTiling> ChooseFitted(const GemmArgs& args) {
+std::optional<FittedTiling> ChooseFitted(const GemmArgs& args, const GemmTiling& other) {
   if (!MayFit(args)) return {};
   const int multiprocessors = NumMultiprocessors();
-  const double ns = EstimateGemmNs(args, ChooseGemm(args, multiprocessors), multiprocessors);
-  return ChooseFitted(args, multiprocessors, ns);
+  return ChooseFitted(args, multiprocessors, EstimateGemmNs(args, other, multiprocessors));
 }
 
 bool CanGateFitted(const GemmArgs& args) {

@@ -56,7 +56,7 @@ bool GatedFp8Matmul(Stream stream, const MatmulSwiGluArgs& args) {
                 .k = w.k,
                 .scaling = Scaling::kVector,
                 .order = w.sum_order};
-  const auto fitted = ChooseFitted(gemm);
+  const auto fitted = ChooseFitted(gemm, ChooseGemm(gemm));
   gemm.gated = true;
   if (!fitted || !CanGateFitted(gemm)) return false;
   FittedGemm(stream, gemm, *fitted);
@@ -107,8 +107,8 @@ bool GatedMatmul(Stream stream, const MatmulSwiGluArgs& args) {
   }
   GemmArgs gemm = ProductOf(product);
   // As the product alone would be tiled, so that its sums are the same.
-  const auto fitted = ChooseFitted(gemm);
   const GemmTiling tiling = ChooseGemm(gemm);
+  const auto fitted = ChooseFitted(gemm, tiling);
   gemm.out = glu.out.data;
   gemm.out_stride = gemm.n / 2;
   gemm.gated = true;

@@ -303,8 +303,9 @@ void GemmWithTiling(Stream stream, const GemmArgs& args, const GemmTiling& tilin
 }
 
 void Gemm(Stream stream, const GemmArgs& args) {
-  if (const auto fitted = ChooseFitted(args)) return FittedGemm(stream, args, *fitted);
-  GemmWithTiling(stream, args, ChooseGemm(args));
+  const GemmTiling tiling = ChooseGemm(args);
+  if (const auto fitted = ChooseFitted(args, tiling)) return FittedGemm(stream, args, *fitted);
+  GemmWithTiling(stream, args, tiling);
 }
 
 }  // namespace hayate::ops::sm90
