@@ -110,7 +110,8 @@ void AddGpuAttentionSpecs(std::vector<OpSpec>& specs) {
   const Rows decode[] = {{1, 1, 511},  {1, 1, 1023},  {1, 1, 8191},  {1, 1, 131071},
                          {8, 1, 8191}, {64, 1, 1023}, {64, 1, 8191}, {256, 1, 1023}};
   const Rows prefill[] = {{1, 1024, 0},  {1, 4096, 0},    {1, 8192, 0},
-                          {1, 32768, 0}, {1, 2048, 6144}, {8, 1024, 0}};
+                          {1, 32768, 0}, {1, 2048, 6144}, {8, 1024, 0},
+                          {1, 256, 768}, {1, 256, 7936},  {1, 128, 7936}};
   for (const DType cache : {DType::kBF16, DType::kF8E4M3}) {
     for (const Rows& rows : decode) {
       for (const int32_t kv_heads : {8, 4}) add("decode", rows, kv_heads, cache);
