@@ -313,17 +313,19 @@ AttentionPlan PlanAttention(const AttentionPlanShape& shape, const HostRows& row
   // Tiles lie before items: a step of decode rows alone has none, so its items lie where every such
   // step's do.
   auto* tiles = reinterpret_cast<PrefillTile*>(staged + BeginBytes(shape));
-  plan.prefill_pairs = PairsTiles(shape, rows);
-  plan.num_prefill_tiles = PlanPrefill(shape, rows, plan.prefill_pairs, tiles);
+  plan.num_prefill_tiles = PlanPrefill(shape, rows, /*pairs=*/false, tiles);
+  const bool pairs = PairsTiles(shape, rows);
+  const DecodeWork decode = CountDecode(shape, rows);
+  const ProcessorSplit split = SplitProcessors(
+      shape, decode.pages, {tiles, static_cast<size_t>(plan.num_prefill_tiles)}, pairs);
+  plan.beside = split.beside > 0;
+  plan.prefill_processors = plan.beside ? split.beside : shape.num_processors;
+  plan.prefill_parts = split.parts;
+  plan.prefill_pairs = pairs && split.parts == 1;
+  if (plan.prefill_pairs) plan.num_prefill_tiles = PlanPrefill(shape, rows, /*pairs=*/true, tiles);
   const int64_t items_at =
       BeginBytes(shape) + plan.num_prefill_tiles * int64_t{sizeof(PrefillTile)};
-  const DecodeWork decode = CountDecode(shape, rows);
-  const int32_t beside =
-      ProcessorsBeside(shape, decode.pages, {tiles, static_cast<size_t>(plan.num_prefill_tiles)},
-                       plan.prefill_pairs);
-  plan.beside = beside > 0;
-  plan.prefill_processors = plan.beside ? beside : shape.num_processors;
-  const int32_t num_items = PlanDecode(shape, rows, decode, shape.num_processors - beside,
+  const int32_t num_items = PlanDecode(shape, rows, decode, shape.num_processors - split.beside,
                                        reinterpret_cast<int32_t*>(staged),
                                        reinterpret_cast<DecodeItem*>(staged + items_at), &plan);
   plan.staged_bytes = items_at + num_items * int64_t{sizeof(DecodeItem)};

@@ -9,7 +9,10 @@
 //             Without prompts the grid depends on the shape alone, so a graph captures it.
 //             A step of one row and not too many keys needs no division: a cluster of blocks takes
 //             a kv head and meets in shared memory.
-//   prefill   rows of many tokens: tiles of kPrefillQueries queries, longest first.
+//   prefill   rows of many tokens: tiles of kPrefillQueries queries, longest first. Of few tiles,
+//             two or four blocks divide the keys of each where that is faster (processor_split.h).
+//             Its sums are then added in another order: their last bits depend on how many tiles a
+//             step has, but not from run to run. By position no tile is divided.
 //   both      prefill takes some multiprocessors and decode the others, where that is faster
 //             (processor_split.h).
 //

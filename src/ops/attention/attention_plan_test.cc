@@ -306,6 +306,8 @@ int32_t Beside(AttentionPlanShape shape, int decodes, int32_t length, int32_t ch
   }
   EXPECT_EQ(plan.prefill_processors + decode, shape.num_processors);
   EXPECT_TRUE(!plan.prefill_pairs || plan.prefill_processors % 2 == 0);
+  EXPECT_TRUE(!plan.prefill_pairs || plan.prefill_parts == 1);
+  EXPECT_TRUE(plan.prefill_parts == 1 || !plan.beside);
   return plan.prefill_processors;
 }
 
@@ -339,6 +341,45 @@ TEST(AttentionPlanTest, ProcessorsAreSharedWhateverTheRows) {
              static_cast<int32_t>(rng.Below(9000)));
     }
   }
+}
+
+TEST(AttentionPlanTest, FewTilesOfManyKeysAreDivided) {
+  const auto plan = [](const AttentionPlanShape& shape, std::vector<std::pair<int, int>> rows) {
+    Rows all;
+    for (const auto& [tokens, length] : rows) all.Add(tokens, length);
+    return Plan(shape, all).plan;
+  };
+  const auto parts = [&](const AttentionPlanShape& shape, int tokens, int length) {
+    const AttentionPlan made = plan(shape, {{tokens, length}, {1, 100}});
+    EXPECT_TRUE(made.prefill_parts == 1 || !made.prefill_pairs);
+    EXPECT_EQ(made.num_prefill_tiles, CeilDiv(tokens, 32));
+    return made.prefill_parts;
+  };
+  AttentionPlanShape shape = Shape8B();  // 8 kv heads, 32 tokens a tile
+  EXPECT_EQ(parts(shape, 64, 1024), 4);
+  EXPECT_EQ(parts(shape, 128, 1024), 2);  // no 32 clusters of four have room
+  EXPECT_EQ(parts(shape, 128, 200), 1);   // too few keys
+  EXPECT_EQ(parts(shape, 160, 5000), 2);
+  EXPECT_EQ(parts(shape, 256, 5000), 2);
+  EXPECT_EQ(parts(shape, 256, 300), 1);
+  EXPECT_EQ(parts(shape, 320, 5000), 1);   // of 80 tiles in halves 14 would have to wait
+  EXPECT_EQ(parts(shape, 320, 20000), 4);  // three rounds of quarters
+  shape.window = 100;
+  EXPECT_EQ(parts(shape, 128, 5000), 1);
+  shape.window = 0;
+  shape.split = SplitRule::kByPosition;  // sums may not depend on how many tiles there are
+  EXPECT_EQ(parts(shape, 128, 5000), 1);
+
+  // A deep chunk takes longer than the answers: all multiprocessors, one after the other.
+  std::vector<std::pair<int, int>> rows(64, {1, 1152});
+  rows.emplace_back(256, 8192);
+  const AttentionPlan deep = plan(Shape8B(), rows);
+  EXPECT_EQ(deep.prefill_parts, 2);
+  EXPECT_FALSE(deep.beside);
+  rows.back() = {256, 512};
+  const AttentionPlan shallow = plan(Shape8B(), rows);
+  EXPECT_EQ(shallow.prefill_parts, 1);
+  EXPECT_TRUE(shallow.beside);
 }
 
 TEST(AttentionPlanTest, AShortRowAloneIsNotDivided) {

@@ -55,7 +55,8 @@ struct AttentionPlan {
   int32_t prefill_processors = 0;  // multiprocessors that prefill takes
   bool beside = false;             // prefill is launched first, and decode runs on the others
   bool prefill_pairs = false;      // tiles 2i and 2i + 1 are neighbours and share their keys
-  int32_t* counters = nullptr;     // a slot each; 0 between launches
+  int32_t prefill_parts = 1;    // blocks that divide the keys of a tile: 1, or 2 or 4 but no pairs
+  int32_t* counters = nullptr;  // a slot each; 0 between launches
   float* partials = nullptr;
 };
 

@@ -311,8 +311,19 @@ class AttentionGpuTest : public testing::Test {
                     static_cast<size_t>(planned.plan.staged_bytes));
     return planned;
   }
+  // The tiles of a plan as so many parts each, one after the other with decode.
+  PlannedRows InParts(const Step& step, int32_t parts) {
+    PlannedRows planned = Plan(step, SplitRule::kByPosition);
+    AttentionPlan& plan = planned.plan;
+    EXPECT_FALSE(plan.beside);
+    plan.prefill_pairs = false;
+    plan.prefill_parts = parts;
+    return planned;
+  }
   std::vector<float> RunPlanned(const Step& step, SplitRule split) {
-    const PlannedRows planned = Plan(step, split);
+    return RunPlanned(step, Plan(step, split));
+  }
+  std::vector<float> RunPlanned(const Step& step, const PlannedRows& planned) {
     return Run(step, [&](PagedAttentionArgs args) {
       args.rows.plan = planned.plan;
       sm90::PagedAttention(stream_, args);  // leaves the counters as it found them
@@ -427,10 +438,66 @@ TEST_F(AttentionGpuTest, PairsOfTilesMatchTheDefinition) {
                                Config{.num_heads = 16, .num_kv_heads = 1, .group_size = 16}}) {
     // An even number of tiles each; pairs that end in one and in two blocks of keys.
     const Step step(config, {{0, 64}, {100, 140}, {700, 764}, {0, 256}, {129, 449}}, ++seed);
-    ASSERT_TRUE(Plan(step, SplitRule::kBalanced).plan.prefill_pairs) << config.ToString();
-    EXPECT_LT(RelativeError(RunPlanned(step, SplitRule::kBalanced), step.Reference()),
-              Tolerance(config))
+    const PlannedRows planned = Plan(step, SplitRule::kByPosition);  // which divides no tile
+    ASSERT_TRUE(planned.plan.prefill_pairs) << config.ToString();
+    EXPECT_LT(RelativeError(RunPlanned(step, planned), step.Reference()), Tolerance(config))
         << config.ToString();
+  }
+}
+
+// Every tile in parts, whatever would be faster: tiles with fewer blocks of keys than parts, a
+// window that hides some from a part, tiles that are not full, rows of decode besides.
+TEST_F(AttentionGpuTest, TilesInPartsMatchTheDefinition) {
+  std::vector<Config> configs = {{.num_heads = 16, .num_kv_heads = 1, .group_size = 16},
+                                 {.num_heads = 9, .num_kv_heads = 3, .group_size = 3}};
+  for (const DType cache : {DType::kBF16, DType::kF8E4M3}) {
+    configs.push_back({.cache = cache});
+    configs.push_back({.cache = cache, .window = 300, .sinks = true});
+    configs.push_back({.cache = cache, .soft_cap = 3.0f});
+  }
+  const std::vector<std::vector<Row>> steps = {
+      {{1127, 1228}},
+      {{1023, 1088}, {0, 70}, {1800, 1801}, {40, 43}},
+      {{1000, 1025}, {1400, 1401}, {0, 129}, {99, 100}, {383, 400}}};
+  uint64_t seed = 500;
+  for (const Config& config : configs) {
+    for (const std::vector<Row>& rows : steps) {
+      const Step step(config, rows, ++seed);
+      const std::vector<float> expected = step.Reference();
+      for (const int32_t parts : {2, 4}) {
+        const PlannedRows planned = InParts(step, parts);
+        const std::vector<float> out = RunPlanned(step, planned);
+        EXPECT_LT(RelativeError(out, expected), Tolerance(config))
+            << config.ToString() << " in parts: " << parts;
+        EXPECT_EQ(RunPlanned(step, planned), out) << config.ToString() << " in parts: " << parts;
+      }
+    }
+  }
+}
+
+// More clusters than multiprocessors hold at a time, launched again and again: none is still being
+// sent to when it ends.
+TEST_F(AttentionGpuTest, TilesInPartsHaveTheSameBitsInEveryLaunch) {
+  for (const DType cache : {DType::kBF16, DType::kF8E4M3}) {
+    const Step step({.cache = cache}, {{300, 1100}, {0, 90}, {900, 901}}, 600);
+    for (const int32_t parts : {2, 4}) {
+      const PlannedRows planned = InParts(step, parts);
+      Run(step, [&](PagedAttentionArgs args) {
+        args.rows.plan = planned.plan;
+        const size_t bytes = step.q_.size() * sizeof(uint16_t);
+        const Buffer poison = Poisoned(static_cast<int64_t>(bytes)),
+                     got = Poisoned(static_cast<int64_t>(bytes));
+        std::vector<std::byte> first;
+        for (int round = 0; round < 30; ++round) {
+          device_->Copy(stream_, args.out.data, poison.data(), bytes);
+          for (int i = 0; i < 5; ++i) sm90::PagedAttention(stream_, args);
+          device_->Copy(stream_, got.data(), args.out.data, bytes);
+          const std::vector<std::byte> out = FromDevice(got);
+          if (round == 0) first = out;
+          ASSERT_EQ(out, first) << "in parts: " << parts << " round " << round;
+        }
+      });
+    }
   }
 }
 

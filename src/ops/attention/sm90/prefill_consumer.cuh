@@ -1,6 +1,7 @@
 #pragma once
 // A consumer warpgroup of the prefill kernel: 64 of a tile's 128 queries.
 
+#include "ops/attention/sm90/prefill_parts.cuh"
 #include "ops/attention/sm90/prefill_softmax.cuh"
 #include "ops/attention/sm90/prefill_work.cuh"
 #include "ops/detail/sm90/launch.cuh"
@@ -8,7 +9,7 @@
 
 namespace hayate::ops::sm90 {
 
-template <int kD, bool kCap, int kCluster>
+template <int kD, bool kCap, int kTiles, int kParts>
 struct PrefillConsumer {
   static constexpr int kHalves = kD / kHalf;
   static constexpr int kStepsPerHalf = kHalf / 16;
@@ -38,10 +39,10 @@ struct PrefillConsumer {
 
   // A stage of keys or values, to all who fill it.
   __device__ __forceinline__ void Release(Barrier* barrier) const {
-    if constexpr (kCluster == 1) {
+    if constexpr (kTiles == 1) {
       if (threadIdx.x % 32 == 0) Arrive(barrier);
     } else {
-      if (threadIdx.x % 32 < kCluster) ArriveRemote(barrier, threadIdx.x % 32);
+      if (threadIdx.x % 32 < kTiles) ArriveRemote(barrier, threadIdx.x % 32);
     }
   }
 
@@ -100,6 +101,7 @@ struct PrefillConsumer {
   __device__ __forceinline__ int32_t QueryOf(int half) const {
     return 64 * group + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4 + 8 * half;
   }
+  __device__ __forceinline__ int WarpOfTile() const { return 4 * group + threadIdx.x % 128 / 32; }
 
   // The last block, whose scores nothing runs beside.
   __device__ __forceinline__ void FirstScores(const RowSight& sight, int32_t block,
@@ -160,14 +162,29 @@ struct PrefillConsumer {
   }
 
   __device__ __forceinline__ void RunTile(const PrefillWork& work) {
-    const RowSight sight = SightOf(work);
     RowSoftmax rows;
     Output o;
+    if constexpr (kParts == 1) {
+      Attend(work, &rows, o);
+    } else {
+      if (work.first_block < work.end_block) {
+        Attend(work, &rows, o);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kD / 2; ++i) o[i] = 0.0f;
+      }
+      if (!MergeParts<kParts, kD>(WarpOfTile(), scale_log2, &rows, o, shared)) return;
+    }
+    StoreTile(work, rows, o);
+  }
+
+  __device__ __forceinline__ void Attend(const PrefillWork& work, RowSoftmax* rows, Output& o) {
+    const RowSight sight = SightOf(work);
     Weights p;
     Wait(&shared->q_full, q_parity);
     q_parity ^= 1;
     int32_t block = work.end_block - 1;
-    FirstScores(sight, block, &rows, p);
+    FirstScores(sight, block, rows, p);
 #pragma unroll
     for (int i = 0; i < kD / 2; ++i) o[i] = 0.0f;
     // Blocks that every query sees whole: [all_begin, all_end).
@@ -175,12 +192,12 @@ struct PrefillConsumer {
     const int32_t all_begin =
         params.window > 0 ? max(0, work.end_key - params.window + kBlockN - 1) / kBlockN : 0;
     for (--block; block >= max(all_end, work.first_block); --block) {
-      RunBlock<true>(sight, block, &rows, p, o);
+      RunBlock<true>(sight, block, rows, p, o);
     }
     for (; block >= max(all_begin, work.first_block); --block) {
-      RunBlock<false>(sight, block, &rows, p, o);
+      RunBlock<false>(sight, block, rows, p, o);
     }
-    for (; block >= work.first_block; --block) RunBlock<true>(sight, block, &rows, p, o);
+    for (; block >= work.first_block; --block) RunBlock<true>(sight, block, rows, p, o);
     if (threadIdx.x % 32 == 0) Arrive(&shared->q_empty);
     Wait(&shared->v_full[values.stage], values.parity);
     PinRegisters(o);
@@ -190,15 +207,17 @@ struct PrefillConsumer {
     PinRegisters(o);
     Release(&shared->v_empty[values.stage]);
     values.template Advance<kStages>();
-    StoreTile(work, rows, o);
   }
 
   // Through shared memory, so that a warp writes whole rows. Each warp has its own 16 rows of
-  // `out`.
+  // `out`: those of its queries, or of a tile in parts where it got what others had of them.
   __device__ __forceinline__ void StoreTile(const PrefillWork& work, const RowSoftmax& rows,
                                             Output& o) {
     constexpr int kChunks = kD / 8;  // of 16 bytes a row
-    __syncwarp();                    // the last tile's rows have been read
+    constexpr int kPlaceRows = kBlockM / kMergingWarps;
+    // From a query to its row there.
+    const int shift = kParts == 1 ? 0 : kPlaceRows * PartPlace() - kWarpQueries * WarpOfTile();
+    __syncwarp();  // the last tile's rows have been read
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int32_t query = QueryOf(half);
@@ -215,28 +234,29 @@ struct PrefillConsumer {
 #pragma unroll
       for (int i = 0; i < kD / 8; ++i) {
         const int chunk = i ^ (query % 8);
-        auto* pair = reinterpret_cast<uint32_t*>(&shared->out[query][8 * chunk]) + threadIdx.x % 4;
+        auto* pair =
+            reinterpret_cast<uint32_t*>(&shared->out[query + shift][8 * chunk]) + threadIdx.x % 4;
         *pair = Packed(o[4 * i + 2 * half] * factor, o[4 * i + 2 * half + 1] * factor, Bf16{});
       }
     }
     __syncwarp();
     const int first = 64 * group + threadIdx.x % 128 / 32 * 16;
 #pragma unroll
-    for (int i = threadIdx.x % 32; i < 16 * kChunks; i += 32) {
+    for (int i = threadIdx.x % 32; i < kWarpQueries * kChunks; i += 32) {
       const int query = first + i / kChunks, chunk = i % kChunks;
       const int32_t token = query / params.group_size, head = query % params.group_size;
       if (token >= work.tile.num_tokens) continue;
       const uint4 data =
-          *reinterpret_cast<const uint4*>(&shared->out[query][8 * (chunk ^ (query % 8))]);
-      const int64_t row = int64_t{work.tile.token + token} * params.num_q_heads +
-                          work.kv_head * params.group_size + head;
-      *reinterpret_cast<uint4*>(params.out + row * kD + 8 * chunk) = data;
+          *reinterpret_cast<const uint4*>(&shared->out[query + shift][8 * (chunk ^ (query % 8))]);
+      const int64_t to = int64_t{work.tile.token + token} * params.num_q_heads +
+                         work.kv_head * params.group_size + head;
+      *reinterpret_cast<uint4*>(params.out + to * kD + 8 * chunk) = data;
     }
   }
 
   __device__ void Run() {
     if (group == 1) PassTurn();
-    ForWork<kCluster>(params, [&](const PrefillWork& work) { RunTile(work); });
+    ForWork<kTiles, kParts>(params, [&](const PrefillWork& work) { RunTile(work); });
   }
 };
 

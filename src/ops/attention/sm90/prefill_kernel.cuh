@@ -11,7 +11,8 @@
 //   grid      a block for each multiprocessor that the plan gives; tiles lie longest first and are
 //             dealt back and forth. Rows of many keys: clusters of two blocks with neighbouring
 //             tiles; each brings one page of a block of keys to both, which halves what is read
-//             from the second-level cache
+//             from the second-level cache. Few tiles: a cluster for each, whose blocks attend a
+//             part of its keys each (prefill_parts.cuh)
 //   shared    Q 32 KB, two stages each of K and V 128 KB, out 32 KB at D = 128
 //   flops     4 · D a visible pair; the diagonal costs half a block more
 //   bound     the tensor cores; exponentials take half their time beside them (16 a cycle)
@@ -32,7 +33,7 @@ inline constexpr int kProducerRegisters = sizeof(TCache) == 1 ? 56 : 40;
 template <typename TCache>
 inline constexpr int kConsumerRegisters = sizeof(TCache) == 1 ? 224 : 232;
 
-template <typename TCache, int kD, bool kCap, int kCluster>
+template <typename TCache, int kD, bool kCap, int kTiles, int kParts>
 __global__ __launch_bounds__(kThreads,
                              1) void PrefillKernel(const __grid_constant__ PrefillParams params,
                                                    const __grid_constant__ CUtensorMap q_map,
@@ -48,15 +49,15 @@ __global__ __launch_bounds__(kThreads,
     InitBarrier(&shared->q_empty, kConsumerWarps);
     for (int stage = 0; stage < kStages; ++stage) {
       InitBarrier(&shared->k_full[stage], kFills);
-      InitBarrier(&shared->k_empty[stage], kConsumerWarps * kCluster);
+      InitBarrier(&shared->k_empty[stage], kConsumerWarps * kTiles);
       InitBarrier(&shared->v_full[stage], kFills);
-      InitBarrier(&shared->v_empty[stage], kConsumerWarps * kCluster);
+      InitBarrier(&shared->v_empty[stage], kConsumerWarps * kTiles);
       InitBarrier(&shared->raw_full[stage], 1);
       InitBarrier(&shared->raw_empty[stage], kConverterWarps);
     }
     FenceBarrierInit();
   }
-  if constexpr (kCluster > 1) {
+  if constexpr (kTiles * kParts > 1) {
     ClusterSync();
   } else {
     __syncthreads();
@@ -66,13 +67,15 @@ __global__ __launch_bounds__(kThreads,
   AllowNextLaunch();
   if (threadIdx.x < 128) {
     LowerRegisters<kProducerRegisters<TCache>>();
-    PrefillProducer<TCache, kD, kCluster>{params, q_map, kv_map, shared}.Run();
+    PrefillProducer<TCache, kD, kTiles, kParts>{params, q_map, kv_map, shared}.Run();
+    if constexpr (kParts > 1) SitOutMerge<kParts>();
   } else {
     RaiseRegisters<kConsumerRegisters<TCache>>();
-    PrefillConsumer<kD, kCap, kCluster>(params, shared, threadIdx.x / 128 - 1).Run();
+    PrefillConsumer<kD, kCap, kTiles, kParts>(params, shared, threadIdx.x / 128 - 1).Run();
   }
   // A block's shared memory is written, and its barriers are reached, by its partner until it ends.
-  if constexpr (kCluster > 1) ClusterSync();
+  // Parts end behind a barrier of their own.
+  if constexpr (kTiles > 1) ClusterSync();
 }
 
 // [2 · Hkv, P, D] of every page, in boxes of one page of a head and, of bf16, 64 features. How many
@@ -96,7 +99,7 @@ inline Status MakeQueryMap(const PagedAttentionArgs& args, CUtensorMap* map) {
   return MakeTensorMap({args.q.data, DType::kBF16, extents, strides, box}, map);
 }
 
-template <typename TCache, int kD, bool kCap, int kCluster>
+template <typename TCache, int kD, bool kCap, int kTiles, int kParts>
 void LaunchPrefill(Stream stream, const PagedAttentionArgs& args) {
   const AttentionPlan& plan = args.rows.plan;
   const PrefillParams params{.out = reinterpret_cast<Bf16*>(args.out.data),
@@ -117,22 +120,31 @@ void LaunchPrefill(Stream stream, const PagedAttentionArgs& args) {
   const Status kv_status = MakeCacheMap(args.cache, &kv_map);
   if (!kv_status.ok()) return stream.device->Fail(kv_status);
   constexpr int kBytes = sizeof(PrefillSharedOf<TCache, kD>) + 1024;
+  constexpr auto* kKernel = PrefillKernel<TCache, kD, kCap, kTiles, kParts>;
   CUDA_CHECK(stream.device,
-             cudaFuncSetAttribute(PrefillKernel<TCache, kD, kCap, kCluster>,
-                                  cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
-  const int32_t items = plan.num_prefill_tiles / kCluster * params.num_kv_heads;
-  const int32_t clusters = std::min(items, plan.prefill_processors / kCluster);
-  LaunchClusters(stream, PrefillKernel<TCache, kD, kCap, kCluster>, static_cast<unsigned>(clusters),
-                 kCluster, kThreads, kBytes, params, q_map, kv_map);
+             cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+  constexpr int kCluster = kTiles * kParts;
+  const int32_t items = plan.num_prefill_tiles / kTiles * params.num_kv_heads;
+  const int32_t seats = plan.prefill_processors / kCluster;
+  // With a second tile a block would have to store the first one before it may be sent anything.
+  const int32_t clusters = kParts > 1 ? items : std::min(items, seats);
+  LaunchClusters(stream, kKernel, static_cast<unsigned>(clusters), kCluster, kThreads, kBytes,
+                 params, q_map, kv_map);
 }
 
 template <typename TCache, int kD, bool kCap>
 void LaunchPrefillTiles(Stream stream, const PagedAttentionArgs& args) {
+  const AttentionPlan& plan = args.rows.plan;
   if constexpr (sizeof(TCache) == 2 && kD == 128) {
-    if (args.rows.plan.prefill_pairs) return LaunchPrefill<TCache, kD, kCap, 2>(stream, args);
+    if (plan.prefill_pairs) return LaunchPrefill<TCache, kD, kCap, 2, 1>(stream, args);
   }
-  CHECK(!args.rows.plan.prefill_pairs);
-  LaunchPrefill<TCache, kD, kCap, 1>(stream, args);
+  if constexpr (kD == 128) {
+    if (plan.prefill_parts == 2) return LaunchPrefill<TCache, kD, kCap, 1, 2>(stream, args);
+    if (plan.prefill_parts == 4) return LaunchPrefill<TCache, kD, kCap, 1, 4>(stream, args);
+  }
+  CHECK(!plan.prefill_pairs);
+  CHECK_EQ(plan.prefill_parts, 1);
+  LaunchPrefill<TCache, kD, kCap, 1, 1>(stream, args);
 }
 
 template <typename TCache>

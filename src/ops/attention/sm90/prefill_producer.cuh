@@ -8,12 +8,12 @@
 
 namespace hayate::ops::sm90 {
 
-template <typename TCache, int kD, int kCluster>
+template <typename TCache, int kD, int kTiles, int kParts>
 struct PrefillProducer {
   using Shared = PrefillSharedOf<TCache, kD>;
   static constexpr bool kConverts = sizeof(TCache) == 1;
   static constexpr int kConverters = 96;  // threads
-  static_assert(kCluster == 1 || (kCluster == kBlockPages && !kConverts));
+  static_assert(kTiles == 1 || (kTiles == kBlockPages && !kConverts));
 
   const PrefillParams& params;
   const CUtensorMap& q_map;
@@ -49,16 +49,16 @@ struct PrefillProducer {
                             int32_t block, int32_t head) {
     ArriveExpectBytes(full, kBlockN * kD * sizeof(Bf16));
 #pragma unroll
-    for (int i = 0; i < kBlockPages / kCluster; ++i) {
-      const int page = kCluster > 1 ? static_cast<int>(ClusterRank()) : i;
+    for (int i = 0; i < kBlockPages / kTiles; ++i) {
+      const int page = kTiles > 1 ? static_cast<int>(ClusterRank()) : i;
       const int32_t id = PageOf(work, block * kBlockPages + page);
 #pragma unroll
       for (int half = 0; half < Shared::kHalves; ++half) {
         Bf16* place = to[half][page * kPlanPage];
-        if constexpr (kCluster == 1) {
+        if constexpr (kTiles == 1) {
           Load4D(place, &kv_map, full, half * kHalf, 0, head, id, CacheHint::kEvictLast);
         } else {
-          Load4DMulticast(place, &kv_map, full, half * kHalf, 0, head, id, (1 << kCluster) - 1,
+          Load4DMulticast(place, &kv_map, full, half * kHalf, 0, head, id, (1 << kTiles) - 1,
                           CacheHint::kEvictLast);
         }
       }
@@ -195,12 +195,12 @@ struct PrefillProducer {
     if constexpr (kConverts) {
       if (warp > 0) {
         raw.parity = 0;
-        ForWork<kCluster>(params, [&](const PrefillWork& work) { ConvertTile(work); });
+        ForWork<kTiles, kParts>(params, [&](const PrefillWork& work) { ConvertTile(work); });
       } else if (Leads()) {
-        ForWork<kCluster>(params, [&](const PrefillWork& work) { LoadRawTile(work); });
+        ForWork<kTiles, kParts>(params, [&](const PrefillWork& work) { LoadRawTile(work); });
       }
     } else if (warp == 0) {
-      ForWork<kCluster>(params, [&](const PrefillWork& work) { LoadTile(work); });
+      ForWork<kTiles, kParts>(params, [&](const PrefillWork& work) { LoadTile(work); });
     }
   }
 };

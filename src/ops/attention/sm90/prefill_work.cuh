@@ -14,7 +14,9 @@ inline constexpr int kBlockPages = kBlockN / kPlanPage;
 inline constexpr int kStages = 2;
 inline constexpr int kConsumers = 2;  // warpgroups
 inline constexpr int kThreads = 128 * (1 + kConsumers);
-inline constexpr int kHalf = 64;  // elements of a swizzled row of 128 bytes
+inline constexpr int kWarpQueries = kBlockM / (4 * kConsumers);
+inline constexpr int kMergingWarps = 4;  // of a block, at most: half of those that compute
+inline constexpr int kHalf = 64;         // elements of a swizzled row of 128 bytes
 using Bf16 = __nv_bfloat16;
 
 struct PrefillParams {
@@ -34,7 +36,12 @@ struct PrefillShared {
   alignas(1024) Bf16 q[kHalves][kBlockM][kHalf];
   Bf16 k[kStages][kHalves][kBlockN][kHalf];
   Bf16 v[kStages][kHalves][kBlockN][kHalf];
-  Bf16 out[kBlockM][kD];  // 16-byte chunks permuted within a row
+  // A tile on its way out, and before that what other blocks leave of parts (prefill_parts.cuh).
+  union {
+    Bf16 out[kBlockM][kD];  // 16-byte chunks permuted within a row
+    float4 part_sums[kMergingWarps][kD / 8][32];
+  };
+  float2 part_max_sum[kMergingWarps][kWarpQueries];
   Barrier q_full, q_empty, k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
   // What the copy engine brought that still has to be worked on: values that need zeros behind the
   // last key, or blocks of e4m3.
@@ -50,7 +57,7 @@ template <int kD>
 struct PrefillSharedOf<Bf16, kD> : PrefillShared<kD> {};
 
 // What a tile attends; the tiles of a pair, neighbours in a row, go through the same blocks of
-// keys.
+// keys. Of a tile in parts: what one of them attends, its blocks alone.
 struct PrefillWork {
   PrefillTile tile;
   int32_t kv_head;
@@ -69,21 +76,32 @@ struct PrefillWork {
     first_block = first_key / kBlockN;
     end_block = (end_key + kBlockN - 1) / kBlockN;
   }
+
+  // Leaves one of `parts` about equal parts of the blocks of keys; there may be too few for all.
+  __device__ void TakePart(int32_t part, int32_t parts) {
+    const int32_t begin = first_block, count = end_block - first_block;
+    first_block = begin + count * part / parts;
+    end_block = begin + count * (part + 1) / parts;
+  }
 };
 
 // Calls f with every piece of work of this block, in order. Tiles, or pairs of them, are dealt to
-// the blocks or clusters from left to right, then from right to left, and so on.
-template <int kCluster, typename F>
+// the blocks or clusters from left to right, then from right to left, and so on. A cluster has
+// kTiles tiles at a time, each in kParts parts; one of the two is 1.
+template <int kTiles, int kParts, typename F>
 __device__ __forceinline__ void ForWork(const PrefillParams& params, const F& f) {
-  const int32_t count = params.num_tiles / kCluster * params.num_kv_heads;
+  constexpr int kCluster = kTiles * kParts;
+  const int32_t count = params.num_tiles / kTiles * params.num_kv_heads;
   const int32_t seats = static_cast<int32_t>(gridDim.x) / kCluster;
   const int32_t place = static_cast<int32_t>(blockIdx.x) / kCluster;
   const uint32_t rank = kCluster > 1 ? ClusterRank() : 0;
   for (int32_t round = 0; round * seats < count; ++round) {
     const int32_t index = round * seats + (round % 2 == 0 ? place : seats - 1 - place);
     if (index >= count) continue;
-    const PrefillTile* tiles = params.tiles + index / params.num_kv_heads * kCluster;
-    f(PrefillWork(params, tiles, kCluster, rank, index % params.num_kv_heads));
+    const PrefillTile* tiles = params.tiles + index / params.num_kv_heads * kTiles;
+    PrefillWork work(params, tiles, kTiles, kTiles > 1 ? rank : 0, index % params.num_kv_heads);
+    if constexpr (kParts > 1) work.TakePart(static_cast<int32_t>(rank), kParts);
+    f(work);
   }
 }
 
