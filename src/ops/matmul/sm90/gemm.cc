@@ -30,7 +30,12 @@ int64_t CountTiles(const GemmTiling& tiling, const GemmArgs& args) {
 }
 
 int64_t CountBlocks(const GemmTiling& tiling, int num_multiprocessors) {
-  return AlignDown<int64_t>(num_multiprocessors, tiling.cluster);
+  return AlignDown<int64_t>(num_multiprocessors, int64_t{tiling.cluster} * tiling.parts);
+}
+int64_t BlocksOfK(const GemmArgs& args) { return CeilDiv<int64_t>(args.k, BlockK(args.scaling)); }
+// Whether every part has a stage of K.
+bool HasParts(const GemmVariant& variant, const GemmArgs& args) {
+  return variant.tiling.parts == 1 || BlocksOfK(args) > variant.boxes.blocks;
 }
 
 // Of a tile: rows of x times rows of w of one block of K that are multiplied in a nanosecond, with
@@ -55,7 +60,7 @@ double EstimateNs(const GemmVariant& variant, const GemmArgs& args, int num_mult
   const GemmTiling& tiling = variant.tiling;
   const bool narrow = tiling.shape == GemmShape::kNarrow;
   constexpr double kMemoryBytesPerNs = 31.5;  // of a multiprocessor's share
-  const double cache_bytes_per_ns = narrow ? 50 : 100;
+  const double cache_bytes_per_ns = !narrow ? 100 : tiling.parts > 1 ? 70 : 50;
   const double least_ns = narrow ? 70 : 0;  // four dependent instructions
   const double tile_ns = narrow || tiling.tile_t > tiling.tile_n ? 2500 : 1300;
   // Tiles of middling width were measured to leave while the ring fills for the next one.
@@ -63,11 +68,12 @@ double EstimateNs(const GemmVariant& variant, const GemmArgs& args, int num_mult
                              tiling.tile_n > 64 && tiling.tile_n < 128;
   const double next_tile_ns = leaves_hidden ? 500 : tile_ns;
   const double launch_ns = narrow ? 2000 : 2500;
+  const double exchange_ns = tiling.parts > 1 ? 1500 : 0;
   const double rows_per_ns = RowsPerNs(args.scaling, tiling);
 
   const int64_t tiles_t = CeilDiv<int64_t>(args.t, tiling.tile_t);
-  const int64_t waves =
-      CeilDiv<int64_t>(CountTiles(tiling, args), CountBlocks(tiling, num_multiprocessors));
+  const int64_t waves = CeilDiv<int64_t>(CountTiles(tiling, args) * tiling.parts,
+                                         CountBlocks(tiling, num_multiprocessors));
   const double rows_n = tiling.tile_n, rows_t = tiling.tile_t;
   const double tensor_ns = rows_n * std::max(rows_t, 64.0) / rows_per_ns;
   const double memory_ns = rows_n * kRowBytes / kMemoryBytesPerNs / static_cast<double>(tiles_t);
@@ -75,12 +81,12 @@ double EstimateNs(const GemmVariant& variant, const GemmArgs& args, int num_mult
                              rows_t / (tiling.shares_tokens() ? tiling.cluster : 1);
   const double cache_ns = cached_rows * kRowBytes / cache_bytes_per_ns;
   const double block_ns = std::max({tensor_ns, memory_ns, cache_ns, least_ns});
-  const double blocks = static_cast<double>(CeilDiv<int64_t>(args.k, BlockK(args.scaling)));
+  const auto blocks = static_cast<double>(CeilDiv<int64_t>(BlocksOfK(args), tiling.parts));
   // Where two rows of tiles would do as well as one of twice the tokens, one was measured faster.
   const double again_ns =
       narrow && args.scaling == Scaling::kBlock ? 50 * static_cast<double>(tiles_t - 1) : 0;
-  return static_cast<double>(waves) * (blocks * block_ns + next_tile_ns) + tile_ns - next_tile_ns +
-         again_ns + launch_ns;
+  return static_cast<double>(waves) * (blocks * block_ns + next_tile_ns + exchange_ns) + tile_ns -
+         next_tile_ns + again_ns + launch_ns;
 }
 
 // Whether a tile of at most kMaxDeferredTokens is asked for.
@@ -222,6 +228,7 @@ GemmTiling ChooseGemm(const GemmArgs& args, int num_multiprocessors) {
       const bool fixed = args.order == SumOrder::kFixed;
       if (fixed ? !SumsInOrder(args.scaling, variant.tiling) : variant.tiling.in_order) continue;
       if (Defers(args) && !CanDefer(variant.tiling)) continue;
+      if (!HasParts(variant, args)) continue;
       const double ns = EstimateNs(variant, args, num_multiprocessors);
       if (best != nullptr && ns >= best_ns) continue;
       best = &variant;
@@ -238,6 +245,7 @@ double EstimateGemmNs(const GemmArgs& args, const GemmTiling& tiling, int num_mu
 }
 
 bool SumsInOrder(Scaling scaling, const GemmTiling& tiling) {
+  if (tiling.parts > 1) return false;
   if (tiling.in_order || tiling.shape == GemmShape::kWide) return true;
   const bool skinny = scaling == Scaling::kNone && tiling.tile_t <= kMaxSkinnyTokens;
   return (tiling.tile_n > kMaxSplitTileN || tiling.tile_t > kMaxSplitTileT) && !skinny;
@@ -274,7 +282,7 @@ void GemmWithTiling(Stream stream, const GemmArgs& args, const GemmTiling& tilin
       .w_scale_stride = args.w_scale_stride,
       .t = static_cast<int32_t>(args.t),
       .n = static_cast<int32_t>(args.n),
-      .k_blocks = static_cast<int32_t>(CeilDiv<int64_t>(args.k, BlockK(args.scaling))),
+      .k_blocks = static_cast<int32_t>(BlocksOfK(args)),
       .ragged_k = args.k % BlockK(args.scaling) != 0,
       .tiles_n = static_cast<int32_t>(CeilDiv<int64_t>(args.n, tiling.tile_n)),
       .tiles_t = static_cast<int32_t>(CeilDiv<int64_t>(args.t, tiling.tile_t)),
@@ -295,10 +303,12 @@ void GemmWithTiling(Stream stream, const GemmArgs& args, const GemmTiling& tilin
       .squares = args.squares,
       .parts = static_cast<int32_t>(SquareParts(tiling, args.n))};
   const GemmVariant& variant = Find(args.scaling, tiling);
+  DCHECK(HasParts(variant, args));
   Status mapped = narrow ? MapNarrow(args, variant, &params) : MapWide(args, variant, &params);
   if (!mapped.ok()) return stream.device->Fail(std::move(mapped));
-  const int64_t blocks =
-      std::min(CountBlocks(tiling, NumMultiprocessors()), CountTiles(tiling, args));
+  // A pair in two parts computes one tile; others go on to the next as long as there are any.
+  int64_t blocks = CountTiles(tiling, args) * tiling.parts;
+  if (tiling.parts == 1) blocks = std::min(blocks, CountBlocks(tiling, NumMultiprocessors()));
   variant.launch(stream, params, static_cast<int>(blocks), args.w_changes);
 }
 

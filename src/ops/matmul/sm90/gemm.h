@@ -67,7 +67,8 @@ enum class GemmShape : uint8_t {
 
 // Every tiling sums a row's products in order of K, but for these narrow ones that are not
 // `in_order`: tiles of up to kMaxSplitTileN features and kMaxSplitTileT tokens sum even and odd
-// blocks of K apart, bf16 tiles of up to kMaxSkinnyTokens tokens the four steps of blocks.
+// blocks of K apart, bf16 tiles of up to kMaxSkinnyTokens tokens the four steps of blocks, tiles in
+// two parts the halves of K.
 inline constexpr int kMaxSplitTileN = 48, kMaxSplitTileT = 64;
 inline constexpr int kMaxSkinnyTokens = 16;
 struct GemmTiling {
@@ -76,6 +77,7 @@ struct GemmTiling {
   int16_t tile_t = 64;   // tokens
   int16_t cluster = 1;   // blocks that share an operand
   bool in_order = false;
+  int16_t parts = 1;  // of K: 2, one a block of a pair, where a cluster shares nothing
   // The blocks of a cluster share the larger operand: the tokens, or else the weights.
   bool shares_tokens() const { return shape == GemmShape::kNarrow || tile_t > tile_n; }
   friend bool operator==(const GemmTiling&, const GemmTiling&) = default;

@@ -55,7 +55,7 @@ inline constexpr int kMaxSharedBytes = 227 * 1024;
 inline constexpr int kSharedBytesBeside = 4 * 1024;
 
 template <Scaling kScaling_, GemmShape kShape_, int kTileN_, int kTileT_, int kCluster_,
-          bool kInOrder = false>
+          bool kInOrder = false, int kParts_ = 1>
 struct GemmConfig {
   static constexpr Scaling kScaling = kScaling_;
   static constexpr bool kNarrow = kShape_ == GemmShape::kNarrow;
@@ -64,6 +64,10 @@ struct GemmConfig {
   // Blocks that share an operand, as GemmTiling says: each loads its part and multicasts it.
   static constexpr int kCluster = kCluster_;
   static constexpr bool kSharesTokens = kNarrow || kTileT > kTileN;
+  // Or two blocks that take a half of K each.
+  static constexpr int kParts = kParts_;
+  static constexpr int kClusterBlocks = kCluster * kParts;
+  static_assert(kParts == 1 || (kParts == 2 && kCluster == 1 && kNarrow));
 
   static constexpr bool kFp8 = kScaling != Scaling::kNone;
   // What the epilogue may do besides (gemm_fused_store.cuh).
@@ -81,6 +85,7 @@ struct GemmConfig {
   static constexpr bool kSplitK = kNarrow && !kSplitT && kTileN <= kMaxSplitTileN && !kInOrder;
   // Few tokens are multiplied by single warps (gemm_skinny.cuh), unless in order.
   static constexpr bool kSkinny = kNarrow && !kFp8 && kTileT <= kMaxSkinnyTokens && !kInOrder;
+  static_assert(kParts == 1 || (!kSplitK && !kSkinny));
   static constexpr int kWidth = kSplitT || kSplitK ? kTileN : kTileN / kConsumerGroups;
   static constexpr int kSlabs = kSplitT ? kTileT / 64 / kConsumerGroups : 1;
   static constexpr int kRegs = kWidth / 2;  // accumulators of a slab
@@ -93,7 +98,7 @@ struct GemmConfig {
   // Blocks of K in a stage: enough that a stage is worth waiting for, and that groups queue the
   // products of one block while they add those of another.
   static constexpr int kRows = kTileN + kTileT;
-  static constexpr int kMostRowsOfTwo = kTileT == 128 ? 384 : 320;
+  static constexpr int kMostRowsOfTwo = kTileT == 128 ? 416 : 320;
   static constexpr int kMostRowsOfFour = kPromote && kTileT == 64 ? 384 : 320;
   static constexpr int kBlocks = !kNarrow                       ? 1
                                  : 4 * kRows <= kMostRowsOfFour ? 4
@@ -121,7 +126,8 @@ struct GemmConfig {
   static constexpr int kStageBytes =
       kBlocks * (kBlockBytesW + kBlockBytesX) + kStageBytesScaleX + kStageBytesScaleW;
   static constexpr int kStageSpace = kBlocks * (kBlockBytesW + kBlockBytesX) + kScaleSpace;
-  static constexpr int kExchangeBytes = kSplitK ? kSlabs * kRegs * 128 * 4 : 0;
+  // The sums of a group on their way to another.
+  static constexpr int kExchangeBytes = kSplitK || kParts == 2 ? kSlabs * kRegs * 128 * 4 : 0;
   // One where scales take a stage's room otherwise.
   static constexpr int kStoreBuffers = kPromote ? 1 : 2;
   static constexpr int kStoreBytes =

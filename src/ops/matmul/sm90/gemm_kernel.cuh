@@ -4,63 +4,23 @@
 // Tiles      kTileT tokens × kTileN features through all of K; in which order they are summed says
 //            gemm.h. Narrow (few tokens): tiles are as narrow as it takes to give every
 //            multiprocessor the same share of the weights; the two consumer groups split the
-//            features, 128 tokens, or the blocks of K; clusters share x by multicast. Wide (many
-//            tokens): 128 or 256 tokens; the groups split the tokens; clusters share the larger
-//            operand.
+//            features, 128 tokens, or the blocks of K; clusters share x by multicast, or its two
+//            blocks take a half of K each of one tile twice as wide. Wide (many tokens): 128 or 256
+//            tokens; the groups split the tokens; clusters share the larger operand.
 // Roles      warpgroup 0: one thread issues bulk copies; warpgroups 1, 2: products, promotion and
 //            the store of their half. Full barriers count bytes, empty ones warps.
 // Resources  one block a multiprocessor and its shared memory; 232 registers a consumer thread,
 //            slim tiles 80
 // Traffic    narrow: N·K from memory, T·K·tiles_n / cluster from the cache; wide: README.md
-// Requires   16-byte rows of x and w; x_scale rows padded to kXScaleRows
+// Requires   16-byte rows of x and w; x_scale rows padded to kXScaleRows; two parts: more than one
+//            stage of K and as many clusters as tiles
 
+#include "ops/matmul/sm90/gemm_exchange.cuh"
 #include "ops/matmul/sm90/gemm_fused_store.cuh"
 #include "ops/matmul/sm90/gemm_mainloop_wide.cuh"
 #include "ops/matmul/sm90/gemm_skinny.cuh"
 
 namespace hayate::ops::sm90 {
-
-// kSplitK: the second group hands its sums to the first. True in the first, which stores the tile.
-template <typename C>
-class SumExchange {
- public:
-  __device__ explicit SumExchange(const GemmShared<C>& shared, int group)
-      : mine_(shared.exchange() + threadIdx.x % 128), group_(group) {}
-
-  __device__ __forceinline__ bool Join(Slabs<C>& sum) {
-    if constexpr (!C::kSplitK) return true;
-    if (group_ == 1) {
-      if (!first_) SyncThreads(kTaken, C::kConsumerThreads);
-      first_ = false;
-      ForEach(sum, [](float& value, float* place) { *place = value; });
-      ArriveThreads(kReady, C::kConsumerThreads);
-      return false;
-    }
-    SyncThreads(kReady, C::kConsumerThreads);
-    ForEach(sum, [](float& value, float* place) { value += *place; });
-    ArriveThreads(kTaken, C::kConsumerThreads);
-    return true;
-  }
-  // Takes the last arrival, so that none is left when the block ends.
-  __device__ void End() const {
-    if (C::kSplitK && group_ == 1 && !first_) SyncThreads(kTaken, C::kConsumerThreads);
-  }
-
- private:
-  template <typename Visit>
-  __device__ __forceinline__ void ForEach(Slabs<C>& sum, const Visit& visit) const {
-#pragma unroll
-    for (int slab = 0; slab < C::kSlabs; ++slab) {
-#pragma unroll
-      for (int i = 0; i < C::kRegs; ++i) visit(sum[slab][i], mine_ + (slab * C::kRegs + i) * 128);
-    }
-  }
-
-  static constexpr int kReady = 3, kTaken = 4;  // named barriers
-  float* const mine_;
-  const int group_;
-  bool first_ = true;
-};
 
 // From the sums of a tile to out.
 template <typename C>
@@ -126,7 +86,11 @@ __device__ void Consume(const GemmParams& params, const GemmShared<C>& shared, i
     } else {
       MultiplyPlain<C>(sum, params, shared, ring, origin);
     }
-    if (!exchange.Join(sum)) continue;
+    if constexpr (C::kParts == 2) {
+      if (!JoinParts<C>(sum, shared, group)) continue;
+    } else {
+      if (!exchange.Join(sum)) continue;
+    }
     store.Tile(params, sum, t0, (work.tile_t + 1) * C::kTileT, n0);
   }
   turns.End(group);
@@ -144,7 +108,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kSlim ? 2 : 1)
     PrefetchTensorMap(&params.x_map);
     shared.InitBarriers();
   }
-  if constexpr (C::kCluster > 1) {
+  if constexpr (C::kClusterBlocks > 1) {
     ClusterSync();
   } else {
     __syncthreads();
@@ -155,13 +119,17 @@ __global__ void __launch_bounds__(C::kThreads, C::kSlim ? 2 : 1)
     if constexpr (C::kCanNorm) {
       if (threadIdx.x >= 32 && params.x_squares != nullptr) ScaleRows<C>(params, shared);
     }
+    if constexpr (C::kParts == 2) {
+      __syncwarp();
+      ClusterSync();  // that of JoinParts
+    }
   } else {
     if constexpr (!C::kSlim) RaiseRegisters<232>();
     WaitForPriorLaunches();
     if (params.t <= kMaxTokensBeside) AllowNextLaunch();
     Consume<C>(params, shared, static_cast<int>(threadIdx.x) / 128 - 1);
   }
-  // A block's shared memory is written by its partners until all are done.
+  // A block's ring is written by its partners until all are done.
   if constexpr (C::kCluster > 1) ClusterSync();
 }
 

@@ -15,7 +15,7 @@ void LaunchGemm(const Stream& stream, const GemmParams& params, int blocks, bool
                                   C::kSharedBytes));
   cudaLaunchAttribute attributes[2];
   attributes[0].id = cudaLaunchAttributeClusterDimension;
-  attributes[0].val.clusterDim = {C::kCluster, 1, 1};
+  attributes[0].val.clusterDim = {C::kClusterBlocks, 1, 1};
   attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[1].val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
@@ -30,10 +30,10 @@ void LaunchGemm(const Stream& stream, const GemmParams& params, int blocks, bool
 }
 
 template <Scaling kScaling, GemmShape kShape, int kTileN, int kTileT, int kCluster,
-          bool kInOrder = false>
+          bool kInOrder = false, int kParts = 1>
 constexpr GemmVariant Variant() {
-  using C = GemmConfig<kScaling, kShape, kTileN, kTileT, kCluster, kInOrder>;
-  return {.tiling = {kShape, kTileN, kTileT, kCluster, kInOrder},
+  using C = GemmConfig<kScaling, kShape, kTileN, kTileT, kCluster, kInOrder, kParts>;
+  return {.tiling = {kShape, kTileN, kTileT, kCluster, kInOrder, kParts},
           .boxes = {C::kBoxN, C::kBoxT, C::kBlocks, C::kBoxBlocksX},
           .launch = &LaunchGemm<C>};
 }
@@ -68,8 +68,12 @@ std::span<const GemmVariant> NarrowVariants() {
       Variant<kScaling, kNarrow, 192, 64, 2>(),
       Variant<kScaling, kNarrow, 32, 128, 2>(),
       Variant<kScaling, kNarrow, 64, 128, 2>(),
+      Variant<kScaling, kNarrow, 80, 128, 2>(),
       Variant<kScaling, kNarrow, 96, 128, 2>(),
       Variant<kScaling, kNarrow, 192, 128, 2>(),
+      Variant<kScaling, kNarrow, 64, 128, 1, false, 2>(),
+      Variant<kScaling, kNarrow, 96, 128, 1, false, 2>(),
+      Variant<kScaling, kNarrow, 128, 128, 1, false, 2>(),
   };
   return kVariants;
 }

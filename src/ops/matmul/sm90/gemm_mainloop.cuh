@@ -1,5 +1,5 @@
 #pragma once
-// A warpgroup's part of one tile: the products of all stages of K.
+// A warpgroup's part of one tile: the products of all of the block's stages of K.
 
 #include "ops/detail/sm90/wgmma.cuh"
 #include "ops/matmul/sm90/gemm_pipeline.cuh"
@@ -66,8 +66,9 @@ __device__ __forceinline__ void MultiplyPlain(Slabs<C>& sum, const GemmParams& p
                                               const GemmShared<C>& shared, RingState& ring,
                                               const GroupOrigin<C>& origin) {
   const GroupOperands<C> operands(shared, origin);
+  const int32_t k_blocks = GemmRange<C>(params).blocks();
   uint32_t previous = 0;
-  for (int32_t k = 0; k < params.k_blocks; k += C::kBlocks) {
+  for (int32_t k = 0; k < k_blocks; k += C::kBlocks) {
     Wait(shared.full(ring.stage), ring.parity);
     WgmmaFence();
 #pragma unroll
@@ -164,6 +165,7 @@ __device__ __forceinline__ void MultiplyScaled(Slabs<C>& sum, const GemmParams& 
   const int n0 = work.tile_n * C::kTileN + origin.n;
   const int first_w = FirstScale(params, work.tile_n * C::kTileN);
   const GroupOperands<C> operands(shared, origin);
+  const int32_t k_blocks = GemmRange<C>(params).blocks();
   const int border = 16 - n0 / 8 % 16;
   const int warp_row = origin.t + static_cast<int>(threadIdx.x) % 128 / 32 * 16;
   // Warps whose rows are past the tile have nothing to sum; any scales will do for them.
@@ -177,7 +179,7 @@ __device__ __forceinline__ void MultiplyScaled(Slabs<C>& sum, const GemmParams& 
   StageScales<C> next;
   Wait(shared.full(ring.stage), ring.parity);
   next.Load(shared, ring.stage, origin, n0, first_w, row);
-  for (int32_t k = 0; k < params.k_blocks; k += C::kBlocks) {
+  for (int32_t k = 0; k < k_blocks; k += C::kBlocks) {
     const StageScales<C> scales = next;
     const uint32_t stage = ring.stage;
     float d[C::kGroupBlocks][C::kSlabs][C::kRegs];
@@ -191,7 +193,7 @@ __device__ __forceinline__ void MultiplyScaled(Slabs<C>& sum, const GemmParams& 
       }
     }
     ring.Advance<C::kStages>();
-    if (k + C::kBlocks < params.k_blocks) {
+    if (k + C::kBlocks < k_blocks) {
       Wait(shared.full(ring.stage), ring.parity);
       next.Load(shared, ring.stage, origin, n0, first_w, row);
     }

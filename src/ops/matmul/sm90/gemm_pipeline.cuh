@@ -44,7 +44,8 @@ struct GemmShared {
   // kCanNorm: the factors of the tile's rows that a norm left to this product, and their barrier.
   __device__ Barrier* scaled() const { return full(0) + 2 * C::kMaxStages; }
   __device__ float* row_scales() const { return reinterpret_cast<float*>(scaled() + 2); }
-  // kSplitK: the sums of the second group, 128 floats an accumulator.
+  // kSplitK: the sums of the second group, 128 floats an accumulator. Two parts: of the other
+  // block's group, in fours.
   __device__ float* exchange() const {
     return reinterpret_cast<float*>(base + C::kStages * C::kStageSpace + C::kStoreBytes +
                                     C::kBarrierBytes);
@@ -62,7 +63,7 @@ struct GemmShared {
 };
 
 template <typename C>
-using GemmSchedule = std::conditional_t<C::kNarrow, NarrowTiles<C::kCluster>,
+using GemmSchedule = std::conditional_t<C::kNarrow, NarrowTiles<C::kCluster, C::kParts>,
                                         WideTiles<C::kCluster, C::kSharesTokens>>;
 
 // The stages of a block's work one after the other.
@@ -70,13 +71,13 @@ template <typename C>
 class StageWalk {
  public:
   __device__ explicit StageWalk(const GemmParams& params)
-      : schedule_(params), k_blocks_(params.k_blocks), k_(params.k_blocks) {}
+      : schedule_(params), range_(params), k_(range_.end) {}
 
   __device__ bool Next() {
     k_ += C::kBlocks;
-    if (k_ < k_blocks_) return true;
+    if (k_ < range_.end) return true;
     if (!schedule_.Next(&work_)) return false;
-    k_ = 0;
+    k_ = range_.begin;
     return true;
   }
   __device__ int32_t k() const { return k_; }  // first block of K of the stage
@@ -85,7 +86,7 @@ class StageWalk {
  private:
   GemmSchedule<C> schedule_;
   GemmWork work_{0, 0};
-  const int32_t k_blocks_;
+  const GemmRange<C> range_;
   int32_t k_;
 };
 
