@@ -100,7 +100,7 @@ bool GatedMatmul(Stream stream, const MatmulSwiGluArgs& args) {
   const SwiGluArgs& glu = args.glu;
   const MatmulArgs& product = args.product;
   const int64_t t = product.x.rows();
-  const bool own = OwnTilesWin(t, product.w->n) || FittedBeatsCublasLt(t);
+  const bool own = OwnTilesWin(t) || FittedBeatsCublasLt(t);
   const bool fits = t >= kMinGatedTokens && CanFuse(product) && own;
   if (!fits || glu.out.data == nullptr || glu.out.dtype != DType::kBF16 || glu.fp8.wanted()) {
     return false;

@@ -78,8 +78,9 @@ TEST_F(FusedProducts, AGatedProductHasTheBitsOfProductAndSwiGlu) {
     int64_t width, k;
     std::vector<int64_t> tokens;
   };
-  for (const Case& c : {Case{77, 72, {1, 9}}, Case{8193, 136, {1, 17, 40}},
-                        Case{8200, 192, {16, 17, 40, 63, 64}}, Case{12288, 512, {31, 64}}}) {
+  for (const Case& c :
+       {Case{77, 72, {1, 9}}, Case{8193, 136, {1, 17, 40}},
+        Case{8200, 192, {16, 17, 40, 63, 64, 100}}, Case{12288, 512, {31, 64, 127}}}) {
     const RandomWeights weights(kBf16, 2 * c.width, c.k, 1, 0.2f);
     PackedMatrix packed = Pack(weights);
     for (const SumOrder order : {SumOrder::kFastest, SumOrder::kFixed}) {
@@ -263,7 +264,7 @@ TEST_F(FusedProducts, ANormBehindAProductReadsTheResidualOfTheNormBeforeIt) {
   const RandomWeights weights(kBf16, kWidth, kWidth, 8, 0.02f);
   const PackedMatrix w = Pack(weights);
   const auto norm = ToDevice(std::vector<float>(kWidth, 1.0f));
-  for (const int64_t t : {1, 5, 16, 40, 64, 200, 300}) {
+  for (const int64_t t : {1, 5, 16, 40, 64, 100, 200, 300}) {
     const auto count = static_cast<size_t>(t * kWidth);
     const std::vector<float> begin = RandomNormals(count, 9);
     const auto run = [&](bool waits) {

@@ -33,6 +33,10 @@ int64_t CountBlocks(const GemmTiling& tiling, int num_multiprocessors) {
   return AlignDown<int64_t>(num_multiprocessors, int64_t{tiling.cluster} * tiling.parts);
 }
 int64_t BlocksOfK(const GemmArgs& args) { return CeilDiv<int64_t>(args.k, BlockK(args.scaling)); }
+// Whether single warps multiply.
+bool IsSkinny(Scaling scaling, const GemmTiling& tiling) {
+  return scaling == Scaling::kNone && tiling.tile_t <= kMaxSkinnyTokens && !tiling.in_order;
+}
 // Whether every part has a stage of K.
 bool HasParts(const GemmVariant& variant, const GemmArgs& args) {
   return variant.tiling.parts == 1 || BlocksOfK(args) > variant.boxes.blocks;
@@ -59,16 +63,17 @@ double RowsPerNs(Scaling scaling, const GemmTiling& tiling) {
 double EstimateNs(const GemmVariant& variant, const GemmArgs& args, int num_multiprocessors) {
   const GemmTiling& tiling = variant.tiling;
   const bool narrow = tiling.shape == GemmShape::kNarrow;
-  constexpr double kMemoryBytesPerNs = 31.5;  // of a multiprocessor's share
-  const double cache_bytes_per_ns = !narrow ? 100 : tiling.parts > 1 ? 70 : 50;
+  const bool halves = tiling.parts > 1;
+  const double memory_bytes_per_ns = halves ? 33.5 : 31.5;  // of a multiprocessor's share
+  const double cache_bytes_per_ns = !narrow ? 100 : halves ? 95 : 50;
   const double least_ns = narrow ? 70 : 0;  // four dependent instructions
   const double tile_ns = narrow || tiling.tile_t > tiling.tile_n ? 2500 : 1300;
   // Tiles of middling width were measured to leave while the ring fills for the next one.
-  const bool leaves_hidden = narrow && args.t > kMaxSkinnyTokens && tiling.tile_t == 64 &&
-                             tiling.tile_n > 64 && tiling.tile_n < 128;
+  const bool leaves_hidden = narrow && !halves && args.t > kMaxSkinnyTokens &&
+                             tiling.tile_t == 64 && tiling.tile_n > 64 && tiling.tile_n < 128;
   const double next_tile_ns = leaves_hidden ? 500 : tile_ns;
   const double launch_ns = narrow ? 2000 : 2500;
-  const double exchange_ns = tiling.parts > 1 ? 1500 : 0;
+  const double exchange_ns = halves && tiling.tile_t > 64 ? 2200 : 0;
   const double rows_per_ns = RowsPerNs(args.scaling, tiling);
 
   const int64_t tiles_t = CeilDiv<int64_t>(args.t, tiling.tile_t);
@@ -76,7 +81,7 @@ double EstimateNs(const GemmVariant& variant, const GemmArgs& args, int num_mult
                                          CountBlocks(tiling, num_multiprocessors));
   const double rows_n = tiling.tile_n, rows_t = tiling.tile_t;
   const double tensor_ns = rows_n * std::max(rows_t, 64.0) / rows_per_ns;
-  const double memory_ns = rows_n * kRowBytes / kMemoryBytesPerNs / static_cast<double>(tiles_t);
+  const double memory_ns = rows_n * kRowBytes / memory_bytes_per_ns / static_cast<double>(tiles_t);
   const double cached_rows = rows_n / (tiling.shares_tokens() ? 1 : tiling.cluster) +
                              rows_t / (tiling.shares_tokens() ? tiling.cluster : 1);
   const double cache_ns = cached_rows * kRowBytes / cache_bytes_per_ns;
@@ -155,6 +160,18 @@ Status MapScales(const float* scales, int64_t stride, int64_t k_blocks, int64_t 
                        map);
 }
 
+// Whether a block of a cluster fetches some of a tile's rows of x, and not some of the blocks of K.
+bool SplitsRows(const GemmVariant& variant) { return variant.boxes.x_rows < variant.tiling.tile_t; }
+
+// Rows of x that the copy engine brings. Those that are not there would take it longer than others:
+// so as many as there are, and for instructions of a warpgroup whole groups of eight.
+int64_t XRows(const GemmArgs& args, const GemmVariant& variant) {
+  const GemmTiling& tiling = variant.tiling;
+  if (args.t > tiling.tile_t) return tiling.tile_t;
+  if (IsSkinny(args.scaling, tiling)) return args.t;
+  return AlignUp<int64_t>(args.t, SplitsRows(variant) ? 8 * tiling.cluster : 8);
+}
+
 Status MapNarrow(const GemmArgs& args, const GemmVariant& variant, GemmParams* params) {
   const GemmBoxes& boxes = variant.boxes;
   if (args.gated) {
@@ -162,7 +179,9 @@ Status MapNarrow(const GemmArgs& args, const GemmVariant& variant, GemmParams* p
   } else {
     RETURN_IF_ERROR(MapOperand(args, args.w, args.n, boxes.w_rows, boxes.blocks, &params->w_map));
   }
-  RETURN_IF_ERROR(MapOperand(args, args.x, args.t, boxes.x_rows, boxes.x_blocks, &params->x_map));
+  const int64_t parts = SplitsRows(variant) ? variant.tiling.cluster : 1;
+  RETURN_IF_ERROR(
+      MapOperand(args, args.x, args.t, params->x_rows / parts, boxes.x_blocks, &params->x_map));
   if (args.scaling != Scaling::kBlock) return OkStatus();
   RETURN_IF_ERROR(MapScales(args.x_scale, args.x_scale_stride, params->k_blocks,
                             variant.tiling.tile_t, boxes.blocks, &params->x_scale_map));
@@ -228,7 +247,9 @@ GemmTiling ChooseGemm(const GemmArgs& args, int num_multiprocessors) {
       const bool fixed = args.order == SumOrder::kFixed;
       if (fixed ? !SumsInOrder(args.scaling, variant.tiling) : variant.tiling.in_order) continue;
       if (Defers(args) && !CanDefer(variant.tiling)) continue;
-      if (!HasParts(variant, args)) continue;
+      if (variant.tiling.parts > 1 && (args.t <= kMaxSkinnyTokens || !HasParts(variant, args))) {
+        continue;
+      }
       const double ns = EstimateNs(variant, args, num_multiprocessors);
       if (best != nullptr && ns >= best_ns) continue;
       best = &variant;
@@ -247,28 +268,27 @@ double EstimateGemmNs(const GemmArgs& args, const GemmTiling& tiling, int num_mu
 bool SumsInOrder(Scaling scaling, const GemmTiling& tiling) {
   if (tiling.parts > 1) return false;
   if (tiling.in_order || tiling.shape == GemmShape::kWide) return true;
-  const bool skinny = scaling == Scaling::kNone && tiling.tile_t <= kMaxSkinnyTokens;
-  return (tiling.tile_n > kMaxSplitTileN || tiling.tile_t > kMaxSplitTileT) && !skinny;
+  return (tiling.tile_n > kMaxSplitTileN || tiling.tile_t > kMaxSplitTileT) &&
+         !IsSkinny(scaling, tiling);
 }
 
-bool CanGate(const GemmTiling& tiling) {
-  return tiling.shape == GemmShape::kNarrow && tiling.tile_t <= kMaxGatedTileT;
-}
+bool CanGate(const GemmTiling& tiling) { return tiling.shape == GemmShape::kNarrow; }
 
 int64_t SquareParts(const GemmTiling& tiling, int64_t n) {
   const bool split = tiling.tile_n <= kMaxSplitTileN && !tiling.in_order;
   return CeilDiv<int64_t>(n, tiling.tile_n) * (split ? 1 : kConsumerGroups);
 }
 
-bool OwnTilesWin(int64_t t, int64_t n) {
-  constexpr int64_t kFew = 16, kWholeTile = 64, kManyFeatures = 16384;
-  return t <= kFew || t == kWholeTile || (t < kWholeTile && n >= kManyFeatures);
+bool OwnTilesWin(int64_t t) {
+  constexpr int64_t kWholeTile = 128;
+  return t < kWholeTile;
 }
 
 void GemmWithTiling(Stream stream, const GemmArgs& args, const GemmTiling& tiling) {
   if (args.t == 0 || args.n == 0) return;
   DCHECK(!args.gated || (args.scaling == Scaling::kNone && CanGate(tiling)));
   DCHECK(!Defers(args) || (args.scaling == Scaling::kNone && CanDefer(tiling)));
+  const GemmVariant& variant = Find(args.scaling, tiling);
   const bool narrow = tiling.shape == GemmShape::kNarrow;
   const int64_t columns = args.gated ? args.n / 2 : args.n;  // of out
   const int64_t out_bytes = Info(args.out_dtype).block_bytes;
@@ -286,6 +306,7 @@ void GemmWithTiling(Stream stream, const GemmArgs& args, const GemmTiling& tilin
       .ragged_k = args.k % BlockK(args.scaling) != 0,
       .tiles_n = static_cast<int32_t>(CeilDiv<int64_t>(args.n, tiling.tile_n)),
       .tiles_t = static_cast<int32_t>(CeilDiv<int64_t>(args.t, tiling.tile_t)),
+      .x_rows = static_cast<int32_t>(XRows(args, variant)),
       .out_f32 = args.out_dtype == DType::kF32,
       // The copy engine writes 16 bytes at a time, past the last column where that is within them.
       .bulk_stores = !narrow && args.out_dtype == DType::kBF16 && columns % 8 == 0 &&
@@ -302,7 +323,6 @@ void GemmWithTiling(Stream stream, const GemmArgs& args, const GemmTiling& tilin
       .norm_weight = args.norm_weight,
       .squares = args.squares,
       .parts = static_cast<int32_t>(SquareParts(tiling, args.n))};
-  const GemmVariant& variant = Find(args.scaling, tiling);
   DCHECK(HasParts(variant, args));
   Status mapped = narrow ? MapNarrow(args, variant, &params) : MapWide(args, variant, &params);
   if (!mapped.ok()) return stream.device->Fail(std::move(mapped));

@@ -84,13 +84,11 @@ struct GemmTiling {
 };
 
 bool SumsInOrder(Scaling scaling, const GemmTiling& tiling);
-// Tiles of up to 64 tokens.
 bool CanGate(const GemmTiling& tiling);
 // Sums of squares of a row that a launch with `squares` leaves.
 int64_t SquareParts(const GemmTiling& tiling, int64_t n);
-// Measured on an H200 (README.md): bf16 narrow tiles win where the weights are most of the work,
-// and where the tokens fill a tile of 64.
-bool OwnTilesWin(int64_t t, int64_t n);
+// Whether bf16 narrow tiles beat cuBLASLt, as measured on an H200 (README.md).
+bool OwnTilesWin(int64_t t);
 
 // Whether the tensor-core kernels can run the shape at all: 16-byte rows.
 bool GemmSupports(Scaling scaling, int64_t k);

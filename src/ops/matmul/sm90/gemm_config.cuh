@@ -12,8 +12,8 @@ namespace hayate::ops::sm90 {
 
 struct GemmParams {
   // Boxes of w: 128 bytes × kBoxN rows (gated: 2 halves × kBoxN / 2) × kBlocks blocks of K; of x:
-  // 128 bytes × kBoxT rows × kBoxBlocksX; of scales, kBlock: kTileT or kScalesW × kBlocks. Wide
-  // tiles: a block of K at a time, and scales as plain bytes.
+  // 128 bytes × this block's part of x_rows × kBoxBlocksX; of scales, kBlock: kTileT or kScalesW ×
+  // kBlocks. Wide tiles: a block of K at a time, and scales as plain bytes.
   CUtensorMap w_map, x_map, x_scale_map, w_scale_map;
   CUtensorMap out_map;  // bulk_stores: boxes of 64 bf16 × kStoreRows rows
   void* out;
@@ -27,6 +27,7 @@ struct GemmParams {
   int32_t k_blocks;  // of 128 bytes
   bool ragged_k;     // the last block of K is not whole: one block a box
   int32_t tiles_n, tiles_t;
+  int32_t x_rows;  // that a stage has of a block of K: XRows
   bool out_f32;
   bool bulk_stores;  // wide tiles leave through shared memory and the copy engine
   bool wide_stores;  // rows of out start at 16-byte borders and are a multiple of 8 long
@@ -45,7 +46,6 @@ inline constexpr int kRowBytes = 128;  // of a block of K: 64 bf16 or 128 fp8
 inline constexpr int kConsumerGroups = 2;
 // Scales of weights that a copy brings for a block of K of a tile.
 inline constexpr int kScalesW = 8;
-inline constexpr int kMaxGatedTileT = 64;
 // Of the warpgroup whose first thread fetches, those that compute the factors of rows.
 inline constexpr int kScalingWarps = 3;
 // Of a wide tile a warp stores this many rows, 128 bytes of each at a time.
@@ -71,7 +71,7 @@ struct GemmConfig {
 
   static constexpr bool kFp8 = kScaling != Scaling::kNone;
   // What the epilogue may do besides (gemm_fused_store.cuh).
-  static constexpr bool kCanGate = kNarrow && !kFp8 && kTileT <= kMaxGatedTileT;
+  static constexpr bool kCanGate = kNarrow && !kFp8;
   static constexpr bool kCanNorm = kNarrow && !kFp8 && kTileT <= kMaxDeferredTokens;
   static constexpr bool kPromote = kScaling == Scaling::kBlock;
   static constexpr int kBlockK = kFp8 ? 128 : 64;  // elements of kRowBytes
@@ -122,9 +122,9 @@ struct GemmConfig {
   static constexpr int kBoxBlocksX = kSharesTokens && !kSplitsRows ? kBlocks / kCluster : kBlocks;
   static_assert(kSharesTokens || kSplitsRows);
   static_assert(kBoxN <= 256 && kBoxT <= 256 && kBoxT % 8 == 0);
-  // What arrives on a full barrier.
-  static constexpr int kStageBytes =
-      kBlocks * (kBlockBytesW + kBlockBytesX) + kStageBytesScaleX + kStageBytesScaleW;
+  // What arrives on a full barrier besides rows of x.
+  static constexpr int kStageBytesBesideX =
+      kBlocks * kBlockBytesW + kStageBytesScaleX + kStageBytesScaleW;
   static constexpr int kStageSpace = kBlocks * (kBlockBytesW + kBlockBytesX) + kScaleSpace;
   // The sums of a group on their way to another.
   static constexpr int kExchangeBytes = kSplitK || kParts == 2 ? kSlabs * kRegs * 128 * 4 : 0;
@@ -137,9 +137,11 @@ struct GemmConfig {
       1024 /* alignment */ + kBarrierBytes + kExchangeBytes + kStoreBytes;
   // Tiles of up to 64 tokens and few sums keep to half of the registers: the blocks of a row-wise
   // launch then fit beside those of a product, before it ends or after the next one began. For one
-  // row there are multiprocessors to spare, and the registers are worth more.
+  // row there are multiprocessors to spare, and the registers are worth more. Of fp8 under vector
+  // scales 48 sums spill: tiles of 192 features took a quarter longer.
   static constexpr int kSums = kSlabs * kRegs * (kPromote ? 1 + kGroupBlocks : 1);
-  static constexpr bool kSlim = kNarrow && kTileT == 64 && kSums <= 48;
+  static constexpr int kMostSlimSums = kScaling == Scaling::kVector ? 40 : 48;
+  static constexpr bool kSlim = kNarrow && kTileT == 64 && kSums <= kMostSlimSums;
   static constexpr int kSharedLimit = kMaxSharedBytes - (kSlim ? kSharedBytesBeside : 0);
   static constexpr int kMaxStages = 16;
   static constexpr int kStages = std::min((kSharedLimit - kFixedBytes) / kStageSpace, kMaxStages);

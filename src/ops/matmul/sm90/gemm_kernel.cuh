@@ -102,7 +102,7 @@ template <typename C>
 __global__ void __launch_bounds__(C::kThreads, C::kSlim ? 2 : 1)
     GemmKernel(const __grid_constant__ GemmParams params) {
   extern __shared__ uint8_t raw[];
-  const GemmShared<C> shared(raw);
+  const GemmShared<C> shared(raw, params);
   if (threadIdx.x == 0) {
     PrefetchTensorMap(&params.w_map);
     PrefetchTensorMap(&params.x_map);

@@ -71,6 +71,8 @@ std::span<const GemmVariant> NarrowVariants() {
       Variant<kScaling, kNarrow, 80, 128, 2>(),
       Variant<kScaling, kNarrow, 96, 128, 2>(),
       Variant<kScaling, kNarrow, 192, 128, 2>(),
+      Variant<kScaling, kNarrow, 64, 64, 1, false, 2>(),
+      Variant<kScaling, kNarrow, 96, 64, 1, false, 2>(),
       Variant<kScaling, kNarrow, 64, 128, 1, false, 2>(),
       Variant<kScaling, kNarrow, 96, 128, 1, false, 2>(),
       Variant<kScaling, kNarrow, 128, 128, 1, false, 2>(),

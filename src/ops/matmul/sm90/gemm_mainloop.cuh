@@ -28,13 +28,15 @@ class GroupOperands {
  public:
   __device__ GroupOperands(const GemmShared<C>& shared, const GroupOrigin<C>& origin)
       : x_(Low(shared.x(0, 0) + origin.t * kRowBytes)),
-        w_(Low(shared.w(0, 0) + origin.n * kRowBytes)) {}
+        w_(Low(shared.w(0, 0) + origin.n * kRowBytes)),
+        x_block_(static_cast<uint32_t>(shared.x_rows) * (kRowBytes / 16)) {}
 
   // Queues the products of one slab over one block of K of a stage.
   __device__ __forceinline__ void Multiply(float (&d)[C::kRegs], uint32_t stage, int block,
                                            int slab, int accumulate) const {
     const uint32_t slot = stage * C::kBlocks + static_cast<uint32_t>(block);
-    const uint32_t x = x_ + slot * (C::kBlockBytesX / 16) + slab * (64 * kRowBytes / 16);
+    const uint32_t x = x_ + stage * (C::kBlocks * C::kBlockBytesX / 16) +
+                       static_cast<uint32_t>(block) * x_block_ + slab * (64 * kRowBytes / 16);
     const uint32_t w = w_ + slot * (C::kBlockBytesW / 16);
 #pragma unroll
     for (int step = 0; step < C::kStepsPerBlock; ++step) {
@@ -58,6 +60,7 @@ class GroupOperands {
   }
 
   const uint32_t x_, w_;
+  const uint32_t x_block_;  // from one block of K of x to the next one
 };
 
 // The sums stay in the tensor cores' accumulators.

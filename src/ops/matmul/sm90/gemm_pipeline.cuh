@@ -1,7 +1,8 @@
 #pragma once
 // The ring of stages between the copy engine and the tensor cores, and the thread that fills it. A
-// stage holds kBlocks blocks of K: 128 bytes of kTileT rows of x and of kTileN rows of weights,
-// both swizzled, and under kBlock the scales of those rows of x and kScalesW of the weights.
+// stage holds kBlocks blocks of K: 128 bytes of x_rows rows of x, one block behind the other, and
+// of kTileN rows of weights, both swizzled, and under kBlock the scales of kTileT rows of x and
+// kScalesW of the weights.
 
 #include <type_traits>
 
@@ -15,11 +16,13 @@ template <typename C>
 struct GemmShared {
   static constexpr int kSlots = C::kStages * C::kBlocks;
   uint8_t* base;  // 1024-byte aligned
+  int x_rows;     // of a block of K
 
-  __device__ explicit GemmShared(uint8_t* raw)
-      : base(raw + (1024 - SharedAddress(raw) % 1024) % 1024) {}
+  __device__ GemmShared(uint8_t* raw, const GemmParams& params)
+      : base(raw + (1024 - SharedAddress(raw) % 1024) % 1024),
+        x_rows(C::kNarrow ? params.x_rows : C::kTileT) {}
   __device__ uint8_t* x(uint32_t stage, int block) const {
-    return base + (stage * C::kBlocks + block) * C::kBlockBytesX;
+    return base + stage * C::kBlocks * C::kBlockBytesX + block * x_rows * kRowBytes;
   }
   __device__ uint8_t* w(uint32_t stage, int block) const {
     return base + kSlots * C::kBlockBytesX + (stage * C::kBlocks + block) * C::kBlockBytesW;
@@ -127,7 +130,7 @@ __device__ void LoadWeights(const GemmParams& params, const GemmShared<C>& share
                             const StageWalk<C>& walk) {
   Barrier* const full = shared.full(stage);
   const int32_t n0 = walk.work().tile_n * C::kTileN, k = walk.k();
-  ArriveExpectBytes(full, C::kStageBytes);
+  ArriveExpectBytes(full, C::kStageBytesBesideX + C::kBlocks * shared.x_rows * kRowBytes);
   if constexpr (C::kNarrow) {
     CopyBlocks<C::kBlocks, C::kBlockK>(params, k, 0, [&](int block, int32_t column, int32_t at) {
       uint8_t* const to = shared.w(stage, block);
@@ -159,7 +162,7 @@ __device__ void LoadTokens(const GemmParams& params, const GemmShared<C>& shared
   if constexpr (C::kNarrow) {
     // This block's part: some of the blocks of K, or some of the rows of one.
     const auto rank = C::kCluster > 1 ? static_cast<int32_t>(ClusterRank()) : 0;
-    const int32_t part = C::kSplitsRows ? rank * C::kBoxT : 0;
+    const int32_t part = C::kSplitsRows ? rank * (shared.x_rows / C::kCluster) : 0;
     CopyBlocks<C::kBoxBlocksX, C::kBlockK>(
         params, k, C::kSplitsRows ? 0 : rank * C::kBoxBlocksX,
         [&](int block, int32_t column, int32_t at) {

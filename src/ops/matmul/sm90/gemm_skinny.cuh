@@ -19,16 +19,20 @@ struct SkinnyStage {
   uint32_t w[C::kGroupBlocks][kPairs][4];
 };
 
-// Reads stages. A lane's rows lie at the same places of every block, in the chunks of its warp's
-// step.
+// Reads stages. A lane's row of weights lies at the same place of every block, in the chunks of its
+// warp's step; where its row of x lies, and how it is swizzled, depends on how many rows there are.
 template <typename C>
 class SkinnyOperands {
  public:
   __device__ SkinnyOperands(const GemmShared<C>& shared, const GroupOrigin<C>& origin) {
     const int lane = static_cast<int>(threadIdx.x) % 32, matrix = lane / 8, row = lane % 8;
     const int chunk = static_cast<int>(threadIdx.x) % 128 / 32 * 2;
-    x_ = SharedAddress(shared.x(0, origin.Block(0))) + (matrix % 2 * 8 + row) * kRowBytes +
-         (((chunk + matrix / 2) ^ row) << 4);
+#pragma unroll
+    for (int i = 0; i < C::kGroupBlocks; ++i) {
+      const int x_row = origin.Block(i) * shared.x_rows + matrix % 2 * 8 + row;
+      x_[i] = SharedAddress(shared.x(0, 0)) + x_row * kRowBytes +
+              (((chunk + matrix / 2) ^ (x_row % 8)) << 4);
+    }
     w_ = SharedAddress(shared.w(0, origin.Block(0))) +
          (origin.n + matrix / 2 * 8 + row) * kRowBytes + (((chunk + matrix % 2) ^ row) << 4);
     // Of an odd number of eights the last one is read twice.
@@ -39,7 +43,7 @@ class SkinnyOperands {
 #pragma unroll
     for (int i = 0; i < C::kGroupBlocks; ++i) {
       const uint32_t slot = stage * C::kBlocks + i * (C::kSplitK ? kConsumerGroups : 1);
-      LoadMatrices(to.x[i], x_ + slot * C::kBlockBytesX);
+      LoadMatrices(to.x[i], x_[i] + stage * (C::kBlocks * C::kBlockBytesX));
 #pragma unroll
       for (int pair = 0; pair < SkinnyStage<C>::kPairs; ++pair) {
         const bool last = pair == SkinnyStage<C>::kPairs - 1;
@@ -50,7 +54,7 @@ class SkinnyOperands {
   }
 
  private:
-  uint32_t x_, w_, last_;
+  uint32_t x_[C::kGroupBlocks], w_, last_;
 };
 
 // Each block of a stage has sums of its own, so that its products need not wait for each other.

@@ -193,7 +193,7 @@ class Call {
   }
 
   bool PrefersCublasLt(const GemmArgs& gemm) const {
-    return !OwnTilesWin(gemm.t, gemm.n) && !FittedBeatsCublasLt(gemm.t) && gemm.bias == nullptr &&
+    return !OwnTilesWin(gemm.t) && !FittedBeatsCublasLt(gemm.t) && gemm.bias == nullptr &&
            w_.sum_order == SumOrder::kFastest;
   }
 
