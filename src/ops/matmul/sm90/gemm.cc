@@ -280,8 +280,8 @@ int64_t SquareParts(const GemmTiling& tiling, int64_t n) {
 }
 
 bool OwnTilesWin(int64_t t) {
-  constexpr int64_t kWholeTile = 128;
-  return t < kWholeTile;
+  constexpr int64_t kMaxTokens = 128;
+  return t <= kMaxTokens;
 }
 
 void GemmWithTiling(Stream stream, const GemmArgs& args, const GemmTiling& tiling) {
