@@ -315,7 +315,7 @@ class AttentionGpuTest : public testing::Test {
   PlannedRows InParts(const Step& step, int32_t parts) {
     PlannedRows planned = Plan(step, SplitRule::kByPosition);
     AttentionPlan& plan = planned.plan;
-    EXPECT_FALSE(plan.beside);
+    plan.beside = false;  // which whole tiles may be
     plan.prefill_pairs = false;
     plan.prefill_parts = parts;
     return planned;
