@@ -41,6 +41,15 @@ bool IsSkinny(Scaling scaling, const GemmTiling& tiling) {
 bool HasParts(const GemmVariant& variant, const GemmArgs& args) {
   return variant.tiling.parts == 1 || BlocksOfK(args) > variant.boxes.blocks;
 }
+// Whether tiles in parts may be chosen: not for so few tokens that another tile holds them, and not
+// where pairs have to wait for others, whose rings they would find empty.
+bool MayTakeParts(const GemmVariant& variant, const GemmArgs& args, int num_multiprocessors) {
+  const GemmTiling& tiling = variant.tiling;
+  if (tiling.parts == 1) return true;
+  const int64_t fewer = tiling.tile_t == 128 ? 64 : kMaxSkinnyTokens;
+  return args.t > fewer && HasParts(variant, args) &&
+         CountTiles(tiling, args) * tiling.parts <= CountBlocks(tiling, num_multiprocessors);
+}
 
 // Of a tile: rows of x times rows of w of one block of K that are multiplied in a nanosecond, with
 // promotion under kBlock. Narrow tiles read tokens from shared memory as often as products.
@@ -73,7 +82,7 @@ double EstimateNs(const GemmVariant& variant, const GemmArgs& args, int num_mult
                              tiling.tile_t == 64 && tiling.tile_n > 64 && tiling.tile_n < 128;
   const double next_tile_ns = leaves_hidden ? 500 : tile_ns;
   const double launch_ns = narrow ? 2000 : 2500;
-  const double exchange_ns = halves && tiling.tile_t > 64 ? 2200 : 0;
+  const double exchange_ns = halves && tiling.tile_t > 64 ? 1500 : 0;
   const double rows_per_ns = RowsPerNs(args.scaling, tiling);
 
   const int64_t tiles_t = CeilDiv<int64_t>(args.t, tiling.tile_t);
@@ -247,9 +256,7 @@ GemmTiling ChooseGemm(const GemmArgs& args, int num_multiprocessors) {
       const bool fixed = args.order == SumOrder::kFixed;
       if (fixed ? !SumsInOrder(args.scaling, variant.tiling) : variant.tiling.in_order) continue;
       if (Defers(args) && !CanDefer(variant.tiling)) continue;
-      if (variant.tiling.parts > 1 && (args.t <= kMaxSkinnyTokens || !HasParts(variant, args))) {
-        continue;
-      }
+      if (!MayTakeParts(variant, args, num_multiprocessors)) continue;
       const double ns = EstimateNs(variant, args, num_multiprocessors);
       if (best != nullptr && ns >= best_ns) continue;
       best = &variant;
