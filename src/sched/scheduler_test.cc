@@ -181,7 +181,7 @@ TEST(Scheduler, AMixedStepTakesNoMorePromptTokensThanNearlyDoubleItsTime) {
   world.Add(Prompt(5, 390), 1);
   EXPECT_EQ(prompt_tokens(560.0), 28);  // nothing is known of such steps
   for (int i = 0; i < 6; ++i) prompt_tokens(560.0);
-  EXPECT_EQ(prompt_tokens(560.0), 16);  // 9.5 µs are 16.9; 4 and 16 are quarters of a tile
+  EXPECT_EQ(prompt_tokens(560.0), 16);  // 8.8 µs are some 16; 4 and 16 are quarters of a tile
   for (int i = 0; i < 6; ++i) prompt_tokens(5000.0);
   EXPECT_EQ(prompt_tokens(5000.0), 8);  // a quarter of 32, whatever it takes
   world.Settle();

@@ -80,12 +80,14 @@ std::optional<int32_t> StepTimes::PromptTokensWithin(const StepLoad& load, doubl
   plain.prompt_tokens = 0;
   const double plain_ns = Dot(costs, PartsOf(plain));
   const double token_ns = costs[kToken] / kManyTokens;
-  if (plain_ns <= 0.0 || token_ns <= 0.0) return std::nullopt;
+  if (plain_ns <= 0.0) return std::nullopt;
   // Attention costs no less where it has more to read, whatever noise says.
   const double position_ns = std::max(0.0, costs[kPosition]) * load.position / kManyPositions;
   const double room_ns = (times - 1.0) * plain_ns - kMixedPart * costs[kMixed] - position_ns;
+  if (room_ns <= 0.0) return 0;
+  if (token_ns <= 0.0) return std::nullopt;
   constexpr double kMost = std::numeric_limits<int32_t>::max();
-  return static_cast<int32_t>(std::clamp(room_ns / token_ns, 0.0, kMost));
+  return static_cast<int32_t>(std::min(room_ns / token_ns, kMost));
 }
 
 }  // namespace hayate::sched

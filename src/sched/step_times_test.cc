@@ -124,6 +124,19 @@ TEST(StepTimes, WherePromptsTakeTooLongAsItIsNoTokenFits) {
   EXPECT_EQ(times.PromptTokensWithin({.decodes = 4, .keys = 400, .position = 100'000}, 2.0), 0);
 }
 
+// So it looks where a device becomes slower while steps take fewer and fewer.
+TEST(StepTimes, WhereFewerPromptTokensTookLongerNoTokenFits) {
+  StepTimes times;
+  const StepLoad plain{.decodes = 4, .keys = 400};
+  for (int i = 0; i < 8; ++i) times.Add(plain, 10e3);
+  for (const int32_t tokens : {28, 16, 16, 14, 14, 14}) {
+    StepLoad load = plain;
+    load.prompt_tokens = tokens;
+    times.Add(load, tokens == 28 ? 25e3 : 80e3);
+  }
+  EXPECT_EQ(times.PromptTokensWithin(plain, 1.9), 0);
+}
+
 TEST(StepTimes, PromptTokensThatCostNothingHaveNoBound) {
   StepTimes times;
   Rng rng(5);
