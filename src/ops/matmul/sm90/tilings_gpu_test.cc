@@ -156,6 +156,28 @@ class TilingsTest : public GpuTest {
     EXPECT_EQ(past_the_end, 0) << where;
     EXPECT_LT(std::sqrt(difference / norm), bound) << where;  // NaN passes no compare
   }
+
+  // Of launches one after the other, bf16.
+  template <typename Launch>
+  void ExpectSameSums(const Size& size, const Launch& launch) {
+    const Operand x = Random(size.t, size.k, Scaling::kNone, 6);
+    const Operand w = Random(size.n, size.k, Scaling::kNone, 7);
+    std::vector<float> first;
+    for (int round = 0; round < 20; ++round) {
+      const auto out = Poisoned(static_cast<size_t>(size.t * size.n), DType::kF32);
+      launch(GemmArgs{.out = out.data(),
+                      .out_dtype = DType::kF32,
+                      .out_stride = size.n,
+                      .x = x.device.data(),
+                      .w = w.device.data(),
+                      .t = size.t,
+                      .n = size.n,
+                      .k = size.k});
+      const std::vector<float> sums = FloatsToHost(out, DType::kF32);
+      if (round == 0) first = sums;
+      ASSERT_EQ(sums, first);
+    }
+  }
 };
 
 TEST_F(TilingsTest, EveryTilingMultipliesAsItsDefinition) {
@@ -180,48 +202,18 @@ TEST_F(TilingsTest, BlocksOfManyTilesStoreThemAll) {
 }
 
 TEST_F(TilingsTest, SumsOfTwoPartsAreAlwaysTheSame) {
-  constexpr int64_t kN = 512, kK = 4096, kT = 320;
-  const Operand x = Random(kT, kK, Scaling::kNone, 6), w = Random(kN, kK, Scaling::kNone, 7);
-  GemmArgs args{.out_dtype = DType::kF32,
-                .out_stride = kN,
-                .x = x.device.data(),
-                .w = w.device.data(),
-                .t = kT,
-                .n = kN,
-                .k = kK};
-  std::vector<float> first;
-  for (int round = 0; round < 20; ++round) {
-    const auto out = Poisoned(static_cast<size_t>(kT * kN), DType::kF32);
-    args.out = out.data();
+  ExpectSameSums({.n = 512, .k = 4096, .t = 320}, [&](const GemmArgs& args) {
     FittedGemm(stream_, args, {.tile_n = 128, .tile_t = 160, .cluster = 1, .parts = 2});
-    const std::vector<float> sums = FloatsToHost(out, DType::kF32);
-    if (round == 0) first = sums;
-    ASSERT_EQ(sums, first);
-  }
+  });
 }
 
 // Whichever of the pair is first, and with more pairs than fit at a time.
 TEST_F(TilingsTest, NarrowTilesInTwoPartsAlwaysSumTheSame) {
-  constexpr int64_t kN = 8192, kK = 2064, kT = 100;
-  const Operand x = Random(kT, kK, Scaling::kNone, 6), w = Random(kN, kK, Scaling::kNone, 7);
-  GemmArgs args{.out_dtype = DType::kF32,
-                .out_stride = kN,
-                .x = x.device.data(),
-                .w = w.device.data(),
-                .t = kT,
-                .n = kN,
-                .k = kK};
   for (const GemmVariant& variant : VariantsOf(Scaling::kNone, GemmShape::kNarrow)) {
     if (variant.tiling.parts == 1) continue;
-    std::vector<float> first;
-    for (int round = 0; round < 10; ++round) {
-      const auto out = Poisoned(static_cast<size_t>(kT * kN), DType::kF32);
-      args.out = out.data();
-      GemmWithTiling(stream_, args, variant.tiling);
-      const std::vector<float> sums = FloatsToHost(out, DType::kF32);
-      if (round == 0) first = sums;
-      ASSERT_EQ(sums, first) << variant.tiling.tile_n;
-    }
+    SCOPED_TRACE(variant.tiling.tile_n);
+    ExpectSameSums({.n = 8192, .k = 2064, .t = 100},
+                   [&](const GemmArgs& args) { GemmWithTiling(stream_, args, variant.tiling); });
   }
 }
 
