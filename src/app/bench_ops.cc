@@ -25,7 +25,7 @@ Status BenchOps(const BenchOpsOptions& options) {
   const bool gpu = options.device == "cuda" || (options.device == "auto" && CountCudaDevices() > 0);
   std::string device = CpuName() + " (" + ToString(DetectCpuFeatures()) + ")";
   if (gpu) {
-    ASSIGN_OR_RETURN(const auto opened, MakeCudaDevice({}));
+    ASSIGN_OR_RETURN(const auto opened, MakeCudaDevice({.memory_fraction = 0.01}));
     device = opened->name();
   }
   const auto specs =
