@@ -33,7 +33,7 @@ std::vector<std::byte> MakeNormals(DType dtype) {
   return out;
 }
 
-// Made once, in some 0.2 s: a case takes them up to 16 times.
+// Made once, in some 0.2 s: a case may take them dozens of times.
 template <DType kType>
 const std::vector<std::byte>& NormalsOf() {
   static const std::vector<std::byte> normals = MakeNormals(kType);

@@ -11,8 +11,8 @@
 //             a kv head and meets in shared memory.
 //   prefill   rows of many tokens: tiles of kPrefillQueries queries, longest first. Of few tiles,
 //             two or four blocks divide the keys of each where that is faster (processor_split.h).
-//             Its sums are then added in another order: their last bits depend on how many tiles a
-//             step has, but not from run to run. By position no tile is divided.
+//             Its sums are then added in another order: their last bits depend on what else a step
+//             holds, but not from run to run. By position no tile is divided.
 //   both      prefill takes some multiprocessors and decode the others, where that is faster
 //             (processor_split.h).
 //

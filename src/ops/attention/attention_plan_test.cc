@@ -300,14 +300,13 @@ int32_t Beside(AttentionPlanShape shape, int decodes, int32_t length, int32_t ch
   const AttentionPlan plan = Plan(shape, rows).plan;
   const int32_t decode = plan.num_decode_blocks / 2;
   EXPECT_TRUE(decode == 0 || plan.beside == (decode < shape.num_processors));
+  EXPECT_TRUE(plan.prefill_parts == 1 || (!plan.beside && !plan.prefill_pairs));
   if (!plan.beside) {
     EXPECT_EQ(plan.prefill_processors, shape.num_processors);
     return 0;
   }
   EXPECT_EQ(plan.prefill_processors + decode, shape.num_processors);
   EXPECT_TRUE(!plan.prefill_pairs || plan.prefill_processors % 2 == 0);
-  EXPECT_TRUE(!plan.prefill_pairs || plan.prefill_parts == 1);
-  EXPECT_TRUE(plan.prefill_parts == 1 || !plan.beside);
   return plan.prefill_processors;
 }
 

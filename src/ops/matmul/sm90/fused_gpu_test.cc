@@ -4,6 +4,7 @@
 
 #include "ops/matmul/sm90/fitted_gemm.h"
 #include "ops/matmul/sm90/fused.h"
+#include "ops/matmul/sm90/gemm_variants.h"
 #include "ops/matmul/testing/random_weights.h"
 #include "ops/testing/gpu.h"
 #include "weights/dequantize.h"
@@ -70,6 +71,25 @@ class FusedProducts : public GpuTest {
     return FloatsToHost(out, kBf16);
   }
 
+  // What `launch` queues with `gated` is its product, rounded, and SwiGLU of that.
+  template <typename Launch>
+  void ExpectGatesToTheBit(sm90::GemmArgs args, const Launch& launch) {
+    const int64_t t = args.t, width = args.n / 2;
+    const auto between = Poisoned(static_cast<size_t>(t * args.n), kBf16);
+    const auto expected = Poisoned(static_cast<size_t>(t * width), kBf16);
+    const auto out = Poisoned(static_cast<size_t>(t * width), kBf16);
+    args.out = between.data();
+    args.out_stride = args.n;
+    launch(args);
+    SwiGlu(stream_,
+           {.out = expected.View(kBf16, {t, width}), .gate_up = between.View(kBf16, {t, args.n})});
+    args.out = out.data();
+    args.out_stride = width;
+    args.gated = true;
+    launch(args);
+    ASSERT_EQ(FloatsToHost(out, kBf16), FloatsToHost(expected, kBf16));
+  }
+
   std::optional<Workspace> workspace_;
 };
 
@@ -134,31 +154,46 @@ TEST_F(FusedProducts, EveryFittedTilingGatesToTheBit) {
     };
     const auto x = operand(c.t, 2), w = operand(2 * c.width, 1);
     const auto x_scale = scales(c.t, 3), w_scale = scales(2 * c.width, 4);
-    const auto between = Poisoned(static_cast<size_t>(2 * c.width * c.t), kBf16);
-    const auto expected = Poisoned(static_cast<size_t>(c.width * c.t), kBf16);
+    const sm90::GemmArgs args{.x = x.data(),
+                              .w = w.data(),
+                              .x_scale = fp8 ? x_scale.data() : nullptr,
+                              .w_scale = fp8 ? w_scale.data() : nullptr,
+                              .t = c.t,
+                              .n = 2 * c.width,
+                              .k = c.k,
+                              .scaling = c.scaling};
     for (const sm90::FittedVariant& variant : sm90::FittedVariants(c.scaling)) {
       const sm90::FittedTiling& tiling = variant.tiling;
-      sm90::GemmArgs args{.out = between.data(),
-                          .out_stride = 2 * c.width,
-                          .x = x.data(),
-                          .w = w.data(),
-                          .x_scale = fp8 ? x_scale.data() : nullptr,
-                          .w_scale = fp8 ? w_scale.data() : nullptr,
-                          .t = c.t,
-                          .n = 2 * c.width,
-                          .k = c.k,
-                          .scaling = c.scaling};
-      FittedGemm(stream_, args, tiling);
-      SwiGlu(stream_, {.out = expected.View(kBf16, {c.t, c.width}),
-                       .gate_up = between.View(kBf16, {c.t, 2 * c.width})});
-      const auto out = Poisoned(static_cast<size_t>(c.width * c.t), kBf16);
-      args.out = out.data();
-      args.out_stride = c.width;
-      args.gated = true;
-      FittedGemm(stream_, args, tiling);
-      ASSERT_EQ(FloatsToHost(out, kBf16), FloatsToHost(expected, kBf16))
-          << c.width << " x " << c.k << (fp8 ? " fp8" : "") << " T " << c.t << " tiles "
-          << tiling.tile_n << " x " << tiling.tile_t << " in " << tiling.parts;
+      SCOPED_TRACE(::testing::Message()
+                   << c.width << " x " << c.k << (fp8 ? " fp8" : "") << " T " << c.t << " tiles "
+                   << tiling.tile_n << " x " << tiling.tile_t << " in " << tiling.parts);
+      ExpectGatesToTheBit(
+          args, [&](const sm90::GemmArgs& product) { FittedGemm(stream_, product, tiling); });
+    }
+  }
+}
+
+TEST_F(FusedProducts, EveryNarrowTilingGatesToTheBit) {
+  using sm90::Scaling;
+  struct Case {
+    int64_t width, k, t;
+  };
+  for (const Case& c : {Case{104, 136, 9}, Case{72, 1024, 40}, Case{1000, 512, 64},
+                        Case{200, 1024, 65}, Case{7000, 144, 127}, Case{136, 2048, 128}}) {
+    const auto operand = [&](int64_t rows, uint64_t seed) {
+      return ToDevice(RandomNormals(static_cast<size_t>(rows * c.k), seed), kBf16);
+    };
+    const auto x = operand(c.t, 2), w = operand(2 * c.width, 1);
+    const sm90::GemmArgs args{.x = x.data(), .w = w.data(), .t = c.t, .n = 2 * c.width, .k = c.k};
+    for (const auto& variant : sm90::VariantsOf(Scaling::kNone, sm90::GemmShape::kNarrow)) {
+      const sm90::GemmTiling& tiling = variant.tiling;
+      if (tiling.parts > 1 && 2 * c.k <= variant.boxes.blocks * sm90::kRowBytes) continue;
+      SCOPED_TRACE(::testing::Message()
+                   << c.width << " x " << c.k << " T " << c.t << " tiles " << tiling.tile_n << " x "
+                   << tiling.tile_t << (tiling.in_order ? " in order" : "")
+                   << (tiling.parts > 1 ? " in parts" : ""));
+      ExpectGatesToTheBit(
+          args, [&](const sm90::GemmArgs& product) { GemmWithTiling(stream_, product, tiling); });
     }
   }
 }

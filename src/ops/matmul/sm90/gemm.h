@@ -87,7 +87,7 @@ bool SumsInOrder(Scaling scaling, const GemmTiling& tiling);
 bool CanGate(const GemmTiling& tiling);
 // Sums of squares of a row that a launch with `squares` leaves.
 int64_t SquareParts(const GemmTiling& tiling, int64_t n);
-// Whether bf16 narrow tiles beat cuBLASLt, as measured on an H200 (README.md).
+// Whether bf16 takes narrow tiles instead of cuBLASLt, as measured on an H200 (README.md).
 bool OwnTilesWin(int64_t t);
 
 // Whether the tensor-core kernels can run the shape at all: 16-byte rows.

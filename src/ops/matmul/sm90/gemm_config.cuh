@@ -27,7 +27,7 @@ struct GemmParams {
   int32_t k_blocks;  // of 128 bytes
   bool ragged_k;     // the last block of K is not whole: one block a box
   int32_t tiles_n, tiles_t;
-  int32_t x_rows;  // that a stage has of a block of K: XRows
+  int32_t x_rows;  // narrow: that a stage has of a block of K
   bool out_f32;
   bool bulk_stores;  // wide tiles leave through shared memory and the copy engine
   bool wide_stores;  // rows of out start at 16-byte borders and are a multiple of 8 long

@@ -1,8 +1,8 @@
 #pragma once
 // What a narrow bf16 tile does besides storing its sums, so that no launch of its own has to
 // (GemmArgs): the division of a norm that was left to this product, SwiGLU, and the residual's sum
-// with the first half of the norm behind it. A narrow tile's tokens are one slab, and what is said
-// of a thread's two rows (t, t + 8) and columns is of its fragment (wgmma.cuh).
+// with the first half of the norm behind it. A group has one slab of a narrow tile's tokens, and
+// what is said of a thread's two rows (t, t + 8) and columns is of its fragment (wgmma.cuh).
 
 #include "ops/activation/sm90/silu.cuh"
 #include "ops/matmul/sm90/gemm_epilogue.cuh"

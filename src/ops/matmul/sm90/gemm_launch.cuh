@@ -39,7 +39,7 @@ constexpr GemmVariant Variant() {
 }
 
 // Narrow tiles of every width that evens out the shares of some N. fp8 tiles of 64 features and
-// more sum in order as they are.
+// more sum in order as they are, but for those in parts.
 template <Scaling kScaling>
 std::span<const GemmVariant> NarrowVariants() {
   constexpr GemmShape kNarrow = GemmShape::kNarrow;

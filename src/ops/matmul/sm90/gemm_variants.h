@@ -8,7 +8,8 @@
 
 namespace hayate::ops::sm90 {
 
-// What a bulk copy brings of an operand: rows, and blocks of K of kRowBytes.
+// What a bulk copy brings of an operand: rows (of x in narrow tiles: at most), and blocks of K of
+// kRowBytes.
 struct GemmBoxes {
   int32_t w_rows, x_rows;
   int32_t blocks;    // of a stage, and of w

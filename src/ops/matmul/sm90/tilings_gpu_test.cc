@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "ops/matmul/matmul.h"
 #include "ops/matmul/sm90/fitted_gemm.h"
@@ -121,6 +122,7 @@ class TilingsTest : public GpuTest {
                                   << tiling.parts,
              [&] { FittedGemm(stream_, args, tiling); });
     }
+    const NanTokens nan_tokens = NansOf(scaling, size);
     for (const GemmShape shape : {GemmShape::kNarrow, GemmShape::kWide}) {
       for (const GemmVariant& variant : VariantsOf(scaling, shape)) {
         const GemmTiling& tiling = variant.tiling;
@@ -131,9 +133,38 @@ class TilingsTest : public GpuTest {
                    << (shape == GemmShape::kNarrow ? "narrow " : "wide ") << tiling.tile_n << " x "
                    << tiling.tile_t << (tiling.in_order ? " in order" : "")
                    << (tiling.parts > 1 ? " in parts" : ""),
-               [&] { GemmWithTiling(stream_, args, tiling); });
+               [&] {
+                 if (size.t < tiling.tile_t) LeaveNans(args, nan_tokens, tiling);
+                 GemmWithTiling(stream_, args, tiling);
+               });
       }
     }
+  }
+
+  // As many tokens as the largest tile has, all NaN.
+  struct NanTokens {
+    DeviceArray<std::byte> x;
+    DeviceArray<float> x_scale;
+    DeviceArray<std::byte> out;
+  };
+  NanTokens NansOf(Scaling scaling, const Size& size) {
+    const int64_t t = kXScaleRows, blocks_of_k = CeilDiv<int64_t>(size.k, kScaleColumns);
+    const auto values = static_cast<size_t>(t * size.k);
+    constexpr std::byte kE4m3Nan{0x7F};
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    return {.x = scaling == Scaling::kNone ? ToDevice(std::vector<float>(values, nan), DType::kBF16)
+                                           : ToDevice(std::vector<std::byte>(values, kE4m3Nan)),
+            .x_scale = ToDevice(Scales(scaling == Scaling::kBlock ? blocks_of_k * t : t, 8)),
+            .out = Poisoned(static_cast<size_t>(t * (size.n + size.extra_stride)), size.out)};
+  }
+  // In the rows of shared memory that a launch of fewer tokens does not write.
+  void LeaveNans(GemmArgs args, const NanTokens& nans, const GemmTiling& tiling) {
+    args.t = tiling.tile_t;
+    args.x = nans.x.data();
+    args.x_scale = nans.x_scale.data();
+    args.x_scale_stride = kXScaleRows;
+    args.out = nans.out.data();
+    GemmWithTiling(stream_, args, tiling);
   }
 
   static void ExpectClose(const std::vector<float>& out, const std::vector<float>& expected,
@@ -185,7 +216,9 @@ TEST_F(TilingsTest, EveryTilingMultipliesAsItsDefinition) {
     for (const Size& size :
          {Size{.n = 64, .k = 64, .t = 1}, Size{.n = 96, .k = 2064, .t = 9, .bias = true},
           Size{.n = 264, .k = 1200, .t = 64}, Size{.n = 200, .k = 80, .t = 31, .bias = true},
-          Size{.n = 333, .k = 656, .t = 130, .extra_stride = 3},
+          Size{.n = 264, .k = 1024, .t = 5}, Size{.n = 200, .k = 1152, .t = 17},
+          Size{.n = 136, .k = 1024, .t = 65, .bias = true}, Size{.n = 264, .k = 1920, .t = 100},
+          Size{.n = 72, .k = 1024, .t = 128}, Size{.n = 333, .k = 656, .t = 130, .extra_stride = 3},
           Size{.n = 336, .k = 1200, .t = 257, .extra_stride = 8, .bias = true},
           Size{.n = 520, .k = 272, .t = 383, .out = DType::kF32},
           Size{.n = 384, .k = 144, .t = 449},
