@@ -24,12 +24,11 @@ class DecodeTime {
   double bytes_;
 };
 
-// Of tiles alone, in pairs, or each in so many parts.
+// Of one tile or more: alone, in pairs, or each in so many parts.
 class PrefillTime {
  public:
   PrefillTime(const AttentionPlanShape& shape, std::span<const PrefillTile> tiles, bool pairs,
-              int32_t parts)
-      : parts_(parts) {
+              int32_t parts) {
     constexpr double kTileNs = 3000;
     constexpr double kMeetNs = 2400;  // once of two blocks, twice of four
     // Of 128 keys of 128 features; with parts most multiprocessors ask the cache for keys.
@@ -47,7 +46,7 @@ class PrefillTime {
       sum_ns += ns;
     }
     const auto num_tiles = static_cast<int64_t>(tiles.size());
-    mean_ns_ = sum_ns / static_cast<double>(std::max<int64_t>(1, num_tiles));
+    mean_ns_ = sum_ns / static_cast<double>(num_tiles);
     const int32_t together = pairs && parts == 1 ? 2 : 1;  // tiles
     works_ = CeilDiv<int64_t>(num_tiles, together) * shape.num_kv_heads;
     width_ = together * parts;
@@ -57,13 +56,13 @@ class PrefillTime {
   int32_t width() const { return width_; }
   double On(int32_t processors) const {
     // A cluster lies on neighbouring multiprocessors: of four, 30 find room on 132.
-    const int32_t places = std::max(1, parts_ == 4 ? processors * 10 / 44 : processors / width_);
+    const int32_t places = std::max(1, width_ == 4 ? processors * 10 / 44 : processors / width_);
     const auto rounds = static_cast<double>(CeilDiv<int64_t>(works_, places));
     return std::max(longest_ns_, rounds * mean_ns_);
   }
 
  private:
-  int32_t parts_, width_ = 1;
+  int32_t width_ = 1;
   int64_t works_ = 0;
   double longest_ns_ = 0, mean_ns_ = 0;
 };

@@ -24,6 +24,30 @@ struct DeviceArray {
   TensorView View(DType dtype, Shape shape) const { return {buffer.data(), dtype, shape}; }
 };
 
+// The elements of a tensor's bytes: F32, BF16, F16 or F8_E4M3.
+inline std::vector<float> Floats(const std::vector<std::byte>& bytes, DType dtype) {
+  const auto size = static_cast<size_t>(Info(dtype).block_bytes);
+  std::vector<float> values(bytes.size() / size);
+  for (size_t i = 0; i < values.size(); ++i) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, bytes.data() + i * size, size);
+    switch (dtype) {
+      case DType::kBF16:
+        values[i] = Bf16ToFloat(static_cast<uint16_t>(bits));
+        break;
+      case DType::kF16:
+        values[i] = F16ToFloat(static_cast<uint16_t>(bits));
+        break;
+      case DType::kF8E4M3:
+        values[i] = F8E4M3ToFloat(static_cast<uint8_t>(bits));
+        break;
+      default:
+        std::memcpy(&values[i], &bits, sizeof(bits));
+    }
+  }
+  return values;
+}
+
 class GpuTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -77,18 +101,7 @@ class GpuTest : public ::testing::Test {
     return values;
   }
   std::vector<float> FloatsToHost(const DeviceArray<std::byte>& array, DType dtype) {
-    const std::vector<std::byte> bytes = ToHost(array);
-    std::vector<float> values(bytes.size() / static_cast<size_t>(Info(dtype).block_bytes));
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (dtype == DType::kBF16) {
-        uint16_t bits;
-        std::memcpy(&bits, bytes.data() + 2 * i, 2);
-        values[i] = Bf16ToFloat(bits);
-      } else {
-        std::memcpy(&values[i], bytes.data() + 4 * i, 4);
-      }
-    }
-    return values;
+    return Floats(ToHost(array), dtype);
   }
   void Wait() {
     device_->Record(done_, stream_);

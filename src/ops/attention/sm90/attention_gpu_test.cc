@@ -13,6 +13,7 @@
 #include "ops/attention/kernels.h"
 #include "ops/attention/kv_layout.h"
 #include "ops/attention/sm90/launch.h"
+#include "ops/testing/gpu.h"
 #include "tensor/buffer.h"
 #include "tensor/float16.h"
 
@@ -59,7 +60,7 @@ float Rounded(DType dtype, float x) {
   }
 }
 
-// Floats as activations of `dtype`, and back.
+// Floats as activations of `dtype`.
 std::vector<std::byte> Encoded(DType dtype, const std::vector<float>& values) {
   std::vector<std::byte> bytes(values.size() * static_cast<size_t>(Info(dtype).block_bytes));
   if (dtype == DType::kF32) std::memcpy(bytes.data(), values.data(), bytes.size());
@@ -68,15 +69,6 @@ std::vector<std::byte> Encoded(DType dtype, const std::vector<float>& values) {
     words[i] = FloatToBf16(values[i]);
   }
   return bytes;
-}
-std::vector<float> Decoded(DType dtype, const std::vector<std::byte>& bytes) {
-  std::vector<float> values(bytes.size() / static_cast<size_t>(Info(dtype).block_bytes));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = dtype == DType::kF8E4M3
-                    ? F8E4M3ToFloat(static_cast<uint8_t>(bytes[i]))
-                    : attention::LoadElement(dtype, bytes.data(), static_cast<int64_t>(i));
-  }
-  return values;
 }
 
 double RelativeError(const std::vector<float>& out, const std::vector<float>& expected) {
@@ -225,7 +217,7 @@ class Step {
   }
 };
 
-class AttentionGpuTest : public testing::Test {
+class AttentionGpuTest : public ::testing::Test {
  protected:
   void SetUp() override {
     auto device = MakeCudaDevice({.memory_fraction = 0.2});
@@ -342,7 +334,7 @@ class AttentionGpuTest : public testing::Test {
     const Buffer out = Poisoned(static_cast<int64_t>(step.q_.size()) * Info(dtype).block_bytes);
     attend(step.Args(out.data(), q.data(), dtype, DeviceRows(step, begin, length, table),
                      CacheView(step, pool), reinterpret_cast<const float*>(sinks.data())));
-    return Decoded(dtype, FromDevice(out));
+    return testing::Floats(FromDevice(out), dtype);
   }
 
   std::unique_ptr<Device> device_;
@@ -541,7 +533,7 @@ TEST_F(AttentionGpuTest, PrefillBesideDecodeSeesWhatTheLaunchBeforeWrote) {
       device_->Copy(stream_, copy.data(), out.data(), static_cast<size_t>(bytes));
       const std::vector<std::byte> got = FromDevice(copy);
       if (round == 0) {
-        EXPECT_LT(RelativeError(Decoded(dtype, got), expected), Tolerance(config));
+        EXPECT_LT(RelativeError(testing::Floats(got, dtype), expected), Tolerance(config));
         first = got;
       }
       EXPECT_EQ(got, first) << round;

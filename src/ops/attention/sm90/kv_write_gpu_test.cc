@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "ops/attention/kernels.h"
 #include "ops/attention/kv_layout.h"
 #include "ops/attention/rope_kv_write.h"
 #include "ops/testing/gpu.h"
@@ -18,17 +17,6 @@ class KvWriteGpuTest : public testing::GpuTest {
     return Poisoned<std::byte>(static_cast<size_t>(pages * page_bytes));
   }
 };
-
-// What the cache holds.
-std::vector<float> Entries(DType dtype, const std::vector<std::byte>& bytes) {
-  std::vector<float> values(bytes.size() / static_cast<size_t>(Info(dtype).block_bytes));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = dtype == DType::kF8E4M3
-                    ? F8E4M3ToFloat(static_cast<uint8_t>(bytes[i]))
-                    : attention::LoadElement(dtype, bytes.data(), static_cast<int64_t>(i));
-  }
-  return values;
-}
 
 struct RopeCase {
   DType activations = DType::kBF16, cache = DType::kBF16;
@@ -96,7 +84,7 @@ TEST_F(KvWriteGpuTest, RopeKvWriteTurnsAndAppendsAsTheDefinition) {
                               at.data(), {4, begin.data(), length.data(), pages.data(), 2},
                               {pool.data(), page_bytes, c.cache, kPage, kKvHeads, d}));
     const std::vector<float> turned = FloatsToHost(data, c.activations);
-    const std::vector<float> written = Entries(c.cache, ToHost(pool));
+    const std::vector<float> written = FloatsToHost(pool, c.cache);
 
     std::vector<float> expected = qkv;
     const RopeKvWriteArgs host =
@@ -167,7 +155,7 @@ TEST_F(KvWriteGpuTest, KvWriteFindsThePageOfEveryToken) {
                              .page_table_stride = kStride,
                              .table_row = slot.data()},
                     .cache = {pool.data(), page_bytes, DType::kF32, kPage, 1, kDim}});
-  const std::vector<float> written = Entries(DType::kF32, ToHost(pool));
+  const std::vector<float> written = FloatsToHost(pool, DType::kF32);
   std::vector<float> expected(written.size(), 0.0f);
   for (size_t t = 0; t < positions.size(); ++t) {
     const int32_t owner = slots[static_cast<size_t>(row_of_token[t])], position = positions[t];
